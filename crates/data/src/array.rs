@@ -2,6 +2,7 @@
 
 use crate::element::convert;
 use crate::error::{DataError, Fault, Origin};
+use crate::map::Watch;
 use crate::spec::Format;
 use bytes::Bytes;
 use phalanx_types::DType;
@@ -53,6 +54,8 @@ pub(crate) struct Array {
     /// The elements of one sample.
     size: usize,
     data: Bytes,
+    /// The file behind the data, if they are mapped.
+    watch: Option<Watch>,
 }
 
 impl Array {
@@ -79,7 +82,8 @@ impl Array {
         }
         let size = sample.iter().product();
         let fortran = fortran && !sample.is_empty();
-        Ok(Self { origin, dtype, rows, shape: sample.to_vec(), big_endian, fortran, size, data })
+        let watch = Watch::of(&data);
+        Ok(Self { origin, dtype, rows, shape: sample.to_vec(), big_endian, fortran, size, data, watch })
     }
 
     /// Copies one sample into `out`, which must have its size.
@@ -93,7 +97,13 @@ impl Array {
 
     /// Copies the samples of all `rows` into `out`, one after the other.
     pub(crate) fn read_all(&self, rows: &[usize], out: &mut [f32]) -> Result<(), DataError> {
-        rows.iter().zip(out.chunks_exact_mut(self.size)).try_for_each(|(row, out)| self.read(*row, out))
+        let mut samples = rows.iter().zip(out.chunks_exact_mut(self.size));
+        let read = samples.try_for_each(|(row, out)| self.read(*row, out));
+        // Before anything that was found in the samples: what is missing of a file reads as zeros.
+        if self.watch.as_ref().is_some_and(|watch| !watch.intact()) {
+            return Err(DataError::Shortened { origin: self.origin.clone() });
+        }
+        read
     }
 
     fn copy(&self, row: usize, out: &mut [f32]) -> Result<(), i128> {

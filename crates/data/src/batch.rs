@@ -1,3 +1,5 @@
+use phalanx_types::ByteSize;
+
 /// Samples copied out of a dataset, one after the other.
 ///
 /// Meant to be reused: after the first use its vectors have their final capacity.
@@ -19,10 +21,24 @@ impl Batch {
     }
 
     /// Makes room for `len` samples of `x_size` and `y_size` elements.
-    pub(crate) fn resize(&mut self, len: usize, x_size: usize, y_size: usize) {
+    ///
+    /// # Errors
+    /// How much is needed, if there is no such memory.
+    pub(crate) fn resize(&mut self, len: usize, x_size: usize, y_size: usize) -> Result<(), ByteSize> {
+        resize(&mut self.x, len, x_size)?;
+        resize(&mut self.y, len, y_size)?;
         self.len = len;
-        self.x.resize(len * x_size, 0.0);
-        self.y.resize(len * y_size, 0.0);
         self.indices.clear();
+        Ok(())
     }
+}
+
+fn resize(values: &mut Vec<f32>, len: usize, size: usize) -> Result<(), ByteSize> {
+    let wanted = len.checked_mul(size).ok_or(ByteSize(u64::MAX))?;
+    if let Some(more) = wanted.checked_sub(values.len()) {
+        let needed = ByteSize((wanted as u64).saturating_mul(size_of::<f32>() as u64));
+        values.try_reserve_exact(more).ok().ok_or(needed)?;
+    }
+    values.resize(wanted, 0.0);
+    Ok(())
 }

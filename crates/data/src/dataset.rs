@@ -247,7 +247,12 @@ impl Dataset {
         stop: &AtomicBool,
     ) -> Result<(), DataError> {
         let labelled = self.labels().is_some();
-        batch.resize(indices.len(), self.x_size, if labelled { self.y_size } else { 0 });
+        let room = batch.resize(indices.len(), self.x_size, if labelled { self.y_size } else { 0 });
+        room.map_err(|needed| DataError::BatchMemory {
+            needed,
+            len: indices.len(),
+            origin: self.origin().clone(),
+        })?;
         batch.indices.extend(indices.iter().map(|index| *index as u64));
         let rows = Rows { x: Some(&mut batch.x), y: labelled.then_some(&mut batch.y[..]) };
         self.source.read(indices, rows, stop)?;

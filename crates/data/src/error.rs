@@ -48,13 +48,17 @@ pub enum DataError {
     Open { file: PathBuf, source: std::io::Error },
     #[error("could not read {}", file.display())]
     Read { file: PathBuf, source: std::io::Error },
+    #[error("it is a device, a pipe or a socket, and not a file: {}", file.display())]
+    NotRegular { file: PathBuf },
+    #[error("it became shorter while it was read: {origin}")]
+    Shortened { origin: Origin },
     #[error("cannot tell the format of {}", file.display())]
     UnknownFormat { file: PathBuf },
     #[error("this build does not read {format} files: {}", file.display())]
     FormatLeftOut { format: Format, file: PathBuf },
     #[error("its columns are compressed with {codec}: {}", file.display())]
     Codec { codec: String, file: PathBuf },
-    #[error("not a good {format} file: {fault}: {origin}")]
+    #[error("{}{fault}: {origin}", not_good(*format, fault))]
     Malformed { format: Format, fault: Fault, origin: Origin },
     #[error("no array or column {name:?}, there is {}: {}", list(have), file.display())]
     UnknownArray { name: String, have: Vec<String>, file: PathBuf },
@@ -111,6 +115,8 @@ pub enum DataError {
     NoImages { dir: PathBuf },
     #[error("not a good image: {what}: {}", file.display())]
     Image { what: String, file: PathBuf },
+    #[error("the system has no {needed} of memory for a batch of {len} samples of {origin}")]
+    BatchMemory { needed: ByteSize, len: usize, origin: Origin },
     #[error("the image is {} by {} (height by width), others are {} by {}: {}",
         found[0], found[1], expected[0], expected[1], file.display())]
     ImageSize { expected: [usize; 2], found: [usize; 2], file: PathBuf },
@@ -150,6 +156,10 @@ pub enum Fault {
     Rows { rows: i64 },
     #[error("the compressed data ends early or is broken")]
     Compressed,
+    #[error("it would take {implied} of memory, more than the limit of {limit}")]
+    TooLarge { implied: ByteSize, limit: ByteSize },
+    #[error("the system has no {needed} of memory for it")]
+    NoMemory { needed: ByteSize },
     #[error("the archive is broken: {what}")]
     Archive { what: String },
     #[error("{what}")]
@@ -190,6 +200,14 @@ fn list(names: &[String]) -> String {
     }
 }
 
+/// How an error about a file begins: a file that is too large may be a good one.
+fn not_good(format: Format, fault: &Fault) -> String {
+    match fault {
+        Fault::TooLarge { .. } | Fault::NoMemory { .. } => String::new(),
+        _ => format!("not a good {format} file: "),
+    }
+}
+
 impl DataError {
     /// An error of a custom source.
     pub fn source(source: impl Into<Box<dyn std::error::Error + Send + Sync>>, origin: Origin) -> Self {
@@ -200,7 +218,8 @@ impl DataError {
     pub fn class(&self) -> Class {
         match self {
             Self::ReaderDied | Self::Index { .. } => Class::Bug,
-            Self::Thread { .. } => Class::Retry,
+            Self::Thread { .. } | Self::BatchMemory { .. } => Class::Retry,
+            Self::Malformed { fault: Fault::NoMemory { .. }, .. } => Class::Retry,
             _ => Class::Fatal,
         }
     }
@@ -208,6 +227,14 @@ impl DataError {
     /// What the user can do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            Self::Malformed { fault: Fault::TooLarge { implied, .. }, .. } => {
+                let whole = implied.0.div_ceil(1 << 20);
+                format!("if that is right, raise the limit: limit = \"{whole}MiB\" in [data], or --limit")
+            }
+            Self::Shortened { .. } => {
+                "leave data alone while it is used: write a new file, then rename it".to_owned()
+            }
+            Self::BatchMemory { .. } => "say a smaller batch".to_owned(),
             Self::UnknownFormat { .. } => {
                 "say `format`: npy, npz, idx, csv, safetensors, parquet or images".to_owned()
             }

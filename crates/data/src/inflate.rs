@@ -1,34 +1,34 @@
 //! Decompression that never yields more bytes than declared.
 
+use crate::error::Fault;
+use crate::limit::reserve;
 use std::io::Read;
 
 /// zlib's maximum compression ratio (its technical notes).
 const BEST_RATIO: u64 = 1032;
-/// Bytes allocated at a time, so that memory grows only with data that actually arrives.
-const STEP: usize = 1 << 20;
 
 /// The most bytes that `compressed` bytes of deflate can become.
 pub(crate) const fn most(compressed: u64) -> u64 {
     compressed.saturating_mul(BEST_RATIO)
 }
 
-/// Reads until `data` has `len` bytes; false if there are fewer or they are broken.
-pub(crate) fn fill(reader: &mut impl Read, data: &mut Vec<u8>, len: usize) -> bool {
-    while data.len() < len {
-        let step = STEP.max(data.len()).min(len - data.len());
-        data.reserve_exact(step);
-        let got = reader.by_ref().take(step as u64).read_to_end(data);
-        if !got.is_ok_and(|got| got == step) {
-            return false;
-        }
+/// Reads until `data` has `len` bytes, into memory that is reserved once; it is an error if there are fewer.
+///
+/// The caller has checked `len` against the size of the compressed data and against a limit.
+pub(crate) fn fill(reader: &mut impl Read, data: &mut Vec<u8>, len: usize) -> Result<(), Fault> {
+    let missing = len.saturating_sub(data.len());
+    reserve(data, missing)?;
+    match reader.by_ref().take(missing as u64).read_to_end(data) {
+        Ok(got) if got == missing => Ok(()),
+        _ => Err(Fault::Compressed),
     }
-    true
 }
 
-/// Reads exactly `len` bytes, or `None` if there are fewer or they are broken.
-pub(crate) fn read_exactly(reader: &mut impl Read, len: usize) -> Option<Vec<u8>> {
+/// Reads exactly `len` bytes.
+pub(crate) fn read_exactly(reader: &mut impl Read, len: usize) -> Result<Vec<u8>, Fault> {
     let mut data = Vec::new();
-    fill(reader, &mut data, len).then_some(data)
+    fill(reader, &mut data, len)?;
+    Ok(data)
 }
 
 /// The number of remaining bytes, up to a few.

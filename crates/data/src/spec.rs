@@ -1,9 +1,10 @@
 //! The user's description of a source of samples, and its file format.
 
 use crate::error::DataError;
+use crate::map::open_regular;
+use phalanx_types::ByteSize;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,9 @@ pub struct SourceSpec {
     /// Height and width to which images are scaled; the excess is cropped on both sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<[usize; 2]>,
+    /// The most memory that opening it may take; by default half of the machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<ByteSize>,
 }
 
 impl SourceSpec {
@@ -104,8 +108,10 @@ impl Format {
             return Ok(format);
         }
         let mut start = Vec::new();
-        File::open(file)
-            .and_then(|file| file.take(8).read_to_end(&mut start))
+        let (opened, _) = open_regular(file)?;
+        opened
+            .take(8)
+            .read_to_end(&mut start)
             .map_err(|source| DataError::Read { file: file.to_owned(), source })?;
         Self::by_magic(&start).ok_or_else(|| DataError::UnknownFormat { file: file.to_owned() })
     }

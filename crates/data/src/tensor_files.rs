@@ -3,6 +3,7 @@
 use crate::array::Layout;
 use crate::error::{DataError, Fault, Origin};
 use crate::formats::{self, Elements};
+use crate::limit::{Budget, Limit};
 use crate::spec::Format;
 use ::safetensors::tensor::TensorView;
 use bytes::Bytes;
@@ -15,17 +16,31 @@ use zip::write::SimpleFileOptions;
 /// Reads all tensors of a file, with their names. A file of one array calls it by the name of the file.
 ///
 /// # Errors
-/// The file cannot be read, is none of these formats, or lies about its contents.
+/// The file cannot be read, is none of these formats, lies about its contents, or takes more than half of the memory.
 pub fn read_tensors(file: &Path) -> Result<Vec<(String, Tensor)>, DataError> {
-    let (format, arrays) = formats::open_elements(file)?;
+    read_tensors_within(file, Limit::default())
+}
+
+/// The same with another limit of memory.
+///
+/// # Errors
+/// As [`read_tensors`].
+pub fn read_tensors_within(file: &Path, limit: Limit) -> Result<Vec<(String, Tensor)>, DataError> {
+    let budget = Budget::new(limit);
+    let (format, arrays) = formats::open_elements(file, budget.clone())?;
     let tensor = |(name, elements): (String, Elements)| {
-        let tensor = row_major(&Origin::array(file, &name), format, elements)?;
+        let tensor = row_major(&Origin::array(file, &name), format, elements, &budget)?;
         Ok((name, tensor))
     };
     arrays.into_iter().map(tensor).collect()
 }
 
-fn row_major(origin: &Origin, format: Format, (layout, data): Elements) -> Result<Tensor, DataError> {
+fn row_major(
+    origin: &Origin,
+    format: Format,
+    (layout, data): Elements,
+    budget: &Budget,
+) -> Result<Tensor, DataError> {
     let fault = |fault| DataError::Malformed { format, fault, origin: origin.clone() };
     let needed = layout.fits(data.len() as u64).map_err(fault)?;
     if data.len() > needed {
@@ -35,18 +50,19 @@ fn row_major(origin: &Origin, format: Format, (layout, data): Elements) -> Resul
     let size = layout.dtype.size();
     let mut data = data;
     if layout.big_endian && size > 1 {
-        let mut swapped = data.to_vec();
+        let mut swapped = budget.vec(data.len()).map_err(fault)?;
+        swapped.extend_from_slice(&data);
         swapped.chunks_exact_mut(size).for_each(<[u8]>::reverse);
         data = swapped.into();
     }
     if layout.fortran && layout.shape.len() > 1 {
-        data = transposed(&layout, &data);
+        data = transposed(&layout, &data, budget.vec(data.len()).map_err(fault)?);
     }
     Tensor::new(layout.dtype, shape, data).map_err(|e| fault(Fault::Decoder { what: e.to_string() }))
 }
 
 /// The elements with the last index varying fastest instead of the first.
-fn transposed(layout: &Layout, data: &Bytes) -> Bytes {
+fn transposed(layout: &Layout, data: &Bytes, mut out: Vec<u8>) -> Bytes {
     let size = layout.dtype.size();
     let mut steps = Vec::with_capacity(layout.shape.len());
     let mut step = 1;
@@ -54,7 +70,6 @@ fn transposed(layout: &Layout, data: &Bytes) -> Bytes {
         steps.push(step);
         step *= len;
     }
-    let mut out = Vec::with_capacity(data.len());
     let mut index = vec![0; layout.shape.len()];
     for _ in 0..data.len() / size.max(1) {
         let at: usize = index.iter().zip(&steps).map(|(i, step)| i * step).sum();

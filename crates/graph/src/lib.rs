@@ -17,6 +17,7 @@ mod init;
 pub mod layers;
 pub mod onnx;
 mod op;
+mod regular;
 mod shape;
 pub mod weights;
 pub mod zoo;

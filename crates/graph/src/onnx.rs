@@ -10,6 +10,7 @@ mod attributes;
 mod error;
 mod eval;
 mod export;
+mod implied;
 mod import;
 mod initial;
 mod lit;
@@ -23,12 +24,12 @@ mod tensor;
 
 pub use error::{At, BadTensor, OnnxError};
 
-use crate::{Graph, Weights};
+use crate::{Graph, Weights, regular};
 use bytes::Bytes;
 use export::Purpose;
+use phalanx_types::ByteSize;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::Path;
 
 /// The largest file that is read; protobuf's own limit is 2 GiB.
@@ -43,6 +44,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, usize>,
     /// Names of tensors that must not be trained, although the file does not say so.
     pub constants: BTreeSet<String>,
+    /// The most memory that the file and its tensors may take; 4 GiB if it is not said.
+    pub limit: Option<ByteSize>,
 }
 
 /// An imported model.
@@ -60,13 +63,12 @@ pub struct Imported {
 /// The file cannot be read, is malformed, or uses something that is not supported.
 pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, OnnxError> {
     let wrap = |source| OnnxError::Read { path: path.into(), source };
-    let file = std::fs::File::open(path).map_err(wrap)?;
-    let bytes = file.metadata().map_err(wrap)?.len();
+    let (file, bytes) = regular::open(path).map_err(wrap)?;
     if bytes > MOST_BYTES {
         return Err(OnnxError::TooLarge { bytes, most: MOST_BYTES });
     }
-    let mut data = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut data).map_err(wrap)?;
+    check(bytes, options)?;
+    let data = regular::read(file, bytes).map_err(wrap)?;
     let folder = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
     decode(data.into(), folder, options)
 }
@@ -81,9 +83,29 @@ pub fn import_bytes(data: Bytes, options: &ImportOptions) -> Result<Imported, On
 
 fn decode(data: Bytes, folder: Option<&Path>, options: &ImportOptions) -> Result<Imported, OnnxError> {
     let bytes = data.len();
+    let implied = implied::implied(&data);
+    if implied.nodes > lower::MOST_NODES as u64 {
+        return Err(OnnxError::Limit { what: "nodes", most: lower::MOST_NODES });
+    }
+    let taken = implied.bytes.saturating_add(bytes as u64);
+    check(taken, options)?;
     let model = proto::ModelProto::decode(data).map_err(OnnxError::Decode)?;
-    let reader = tensor::Reader::new(folder);
+    let left = limit(options).0 - taken;
+    let reader = tensor::Reader::new(folder, left);
     import::import(&model, &reader, options, bytes)
+}
+
+fn limit(options: &ImportOptions) -> ByteSize {
+    options.limit.unwrap_or(ByteSize(MOST_BYTES))
+}
+
+/// Refuses what would take more memory than allowed.
+fn check(implied: u64, options: &ImportOptions) -> Result<(), OnnxError> {
+    let limit = limit(options);
+    if implied > limit.0 {
+        return Err(OnnxError::Memory { implied: ByteSize(implied), limit });
+    }
+    Ok(())
 }
 
 /// Writes a graph and its weights for evaluation, atomically.

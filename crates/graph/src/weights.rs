@@ -3,7 +3,7 @@
 //! A file is checked against its graph before anything is taken from it, and all errors are reported at once. Files are
 //! written under a temporary name and renamed, so they are complete or absent.
 
-use crate::{Graph, Value, ValueId, ValueKind, Weights};
+use crate::{Graph, Value, ValueId, ValueKind, Weights, regular};
 use bytes::Bytes;
 use phalanx_types::{DType, Tensor};
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -11,7 +11,7 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors, View, serialize};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The largest header: it lists every tensor, and even the largest models stay far below this.
@@ -114,16 +114,14 @@ pub fn save(path: &Path, weights: &Weights) -> Result<(), WeightsError> {
 /// The file cannot be read, is not a safetensors file, or has other tensors.
 pub fn load(path: &Path, graph: &Graph) -> Result<Weights, WeightsError> {
     let wrap = |source| WeightsError::Read { path: path.into(), source };
-    let file = std::fs::File::open(path).map_err(wrap)?;
+    let (file, bytes) = regular::open(path).map_err(wrap)?;
     let again = graph.aliases.iter().map(|(_, v)| graph.value(*v));
     let needed = kept(graph).chain(again).filter_map(size).fold(0u64, u64::saturating_add);
     let most = needed.saturating_add(HEADER_BYTES);
-    let bytes = file.metadata().map_err(wrap)?.len();
     if bytes > most {
         return Err(WeightsError::TooLarge { bytes, most });
     }
-    let mut data = Vec::new();
-    file.take(most).read_to_end(&mut data).map_err(wrap)?;
+    let data = regular::read(file, bytes).map_err(wrap)?;
     let weights = from_bytes(data.into())?;
     check(graph, &weights)?;
     Ok(graph.without_aliases(weights))

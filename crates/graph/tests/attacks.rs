@@ -281,3 +281,48 @@ fn other_files_stay_closed() {
     assert!(matches!(why("weights", "-1"), BadTensor::Reference { .. }));
     refused!(external("weights", "0"), OnnxError::Tensor { why: BadTensor::NoFolder, .. });
 }
+
+#[test]
+fn messages_that_take_far_more_memory_than_bytes_are_refused_before_they_are_decoded() {
+    // Two bytes each in the file, hundreds in memory.
+    let nodes = Message([0x0a, 0].repeat(1 << 20));
+    refused!(model(&nodes), OnnxError::Limit { what: "nodes", .. });
+    let limited = |model: Message| {
+        let options = ImportOptions { limit: Some(phalanx_types::ByteSize(16 << 20)), ..Default::default() };
+        onnx::import_bytes(model.0.into(), &options)
+    };
+    let mut names = node("Relu", &["x"], &["y"]);
+    names.0.extend([0x0a, 0].repeat(1 << 20));
+    let attribute = Message::default().text(1, "a").bytes(8, &vec![0; 4 << 20]);
+    let values = graph(&[node("Relu", &["x"], &["y"])]);
+    for bomb in [
+        model(&graph(&[names])),
+        model(&graph(&[node("Relu", &["x"], &["y"]).message(5, &attribute)])),
+        model(&Message([values.0, [0x6a, 0].repeat(1 << 20)].concat())),
+    ] {
+        let error = limited(bomb).unwrap_err();
+        assert!(matches!(error, OnnxError::Memory { .. }), "{error}");
+        assert!(error.hint().unwrap().contains("limit"));
+    }
+    assert!(limited(model(&graph(&[node("Relu", &["x"], &["y"])]))).is_ok());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_model_is_a_regular_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("model.onnx");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let graph = read(model(&graph(&[node("Relu", &["x"], &["y"])]))).unwrap().graph;
+    for path in [pipe.as_path(), std::path::Path::new("/dev/zero")] {
+        let (done, result) = std::sync::mpsc::channel();
+        let (path, graph) = (path.to_owned(), graph.clone());
+        std::thread::spawn(move || {
+            let weights = phalanx_graph::weights::load(&path, &graph).map(|_| ());
+            done.send((onnx::import(&path, &ImportOptions::default()).map(|_| ()), weights))
+        });
+        let both = result.recv_timeout(std::time::Duration::from_secs(60)).expect("opening hangs");
+        assert!(matches!(both.0, Err(OnnxError::Read { .. })), "{both:?}");
+        assert!(both.1.is_err());
+    }
+}

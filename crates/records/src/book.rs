@@ -13,7 +13,8 @@ use crate::model_state::ModelState;
 use crate::params_hash::params_hash;
 use crate::run_dir::{
     Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
-    Status, StepRecord, ValidRecord, last_valid, newest_manifest, read_lines, recorded_steps, stamp,
+    Status, StepRecord, ValidRecord, last_valid, newest_manifest, read_lines, recorded_steps,
+    shorter_records, stamp,
 };
 use event_files::EventFiles;
 use formation::StageMeasurements;
@@ -23,7 +24,7 @@ use phalanx_wire::train::StepReport;
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const FORMATION: &str = "formation.json";
@@ -139,6 +140,7 @@ impl Book {
         let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
         let sizes: Option<RecordSizes> = manifest.map(|manifest| manifest.records);
         let place = manifest.map_or_else(Place::default, Manifest::place);
+        tell_what_is_missing(dir.path(), place.step, sizes.unwrap_or_default(), events);
         let records = Records::open(dir.path(), sizes)?;
         events.on_opened(place.step, sizes.unwrap_or_default().metrics)?;
         let event_files = EventFiles::begin(dir.path(), place.step + 1, events);
@@ -534,6 +536,17 @@ fn tell_what_is_lost(recorded: u64, events: &mut Events<'_>) {
         many => format!("{many} steps that were recorded are"),
     };
     events.on(Event::Warning(format!("there is no checkpoint: {steps} done again")));
+}
+
+/// Records that are shorter than when the checkpoint was written have lost lines, which nothing brings back.
+fn tell_what_is_missing(dir: &Path, step: u64, sizes: RecordSizes, events: &mut Events<'_>) {
+    for (name, have, counted) in shorter_records(dir, sizes) {
+        let text = format!(
+            "{name} has {have} bytes, but had {counted} when the checkpoint of step {step} was written: some records \
+             are lost"
+        );
+        events.on(Event::Warning(text));
+    }
 }
 
 fn newest(dir: &RunDir, events: &mut Events<'_>) -> Result<Option<Checkpoint>, RecordError> {

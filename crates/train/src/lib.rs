@@ -23,5 +23,7 @@ pub use task::{
     Compute, Fit, InMemory, Losses, MakeCompute, MissingLoss, Task, check_input, fixed_batch, needs_several,
     sample_shape,
 };
-pub use trained_model::{FuseError, Fused, LoadOptions, TrainedModel, TrainedModelError, fuse};
+pub use trained_model::{
+    Damage, FuseError, Fused, LoadOptions, ModelOrigin, TrainedModel, TrainedModelError, fuse,
+};
 pub use trainer::{Cut, OutputGradients, Ready, StepInput, Stepped, Stepper, StepperOptions, loader_options};

@@ -1,6 +1,7 @@
 //! Loading models from files, the zoo or memory.
 
 use crate::config::{ModelConfig, ModelFrom};
+use phalanx_data::Limit;
 use phalanx_graph::layers::{self, LayersError};
 use phalanx_graph::onnx::{self, ImportOptions, OnnxError};
 use phalanx_graph::{Graph, Op, Weights, weights, zoo};
@@ -80,7 +81,9 @@ fn find(config: &ModelConfig) -> Result<Found, ModelError> {
         }
         ModelFrom::Onnx(path) => {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let options = ImportOptions { name, dims: config.dims.clone(), ..ImportOptions::default() };
+            let limit = Some(config.limit.unwrap_or_else(|| Limit::default().size()));
+            let options =
+                ImportOptions { name, dims: config.dims.clone(), limit, ..ImportOptions::default() };
             let wrong = |source| ModelError::Onnx { path: path.clone(), source };
             let onnx::Imported { graph, weights, notes } = onnx::import(path, &options).map_err(wrong)?;
             Ok(Found { graph, weights, notes })

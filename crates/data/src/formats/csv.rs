@@ -4,20 +4,24 @@ use super::malformed;
 use super::table::{ColumnChoice, Labels, Numbers, choose, number};
 use crate::arrays::Arrays;
 use crate::error::{DataError, Fault, Origin};
+use crate::limit::Budget;
+use crate::map::open_regular;
 use crate::spec::{Format, SourceSpec};
 use ::csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 use phalanx_types::DType;
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
-pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
-    let source = File::open(file).map_err(|source| DataError::Open { file: file.to_owned(), source })?;
+pub(super) fn open(file: &Path, spec: &SourceSpec, budget: &Budget) -> Result<Arrays, DataError> {
+    let (source, _) = open_regular(file)?;
+    let longest = (budget.limit().size().0 / LINE_SHARE).max(LEAST_LINE);
     let tabs = file.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv"));
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
         .delimiter(if tabs { b'\t' } else { b',' })
         .buffer_capacity(64 << 10)
-        .from_reader(source);
+        .from_reader(Lines { source, line: longest, left: longest, full: false });
     let mut record = ByteRecord::new();
     if !next(&mut reader, &mut record, file)? {
         return Err(DataError::Empty { origin: Origin::file(file) });
@@ -29,7 +33,7 @@ pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> 
         (0..record.len()).map(|column| column.to_string()).collect()
     };
     let choice = choose(file, spec, &names)?;
-    let mut rows = Rows { file, names: &names, choice, x: Numbers::default(), y: None, count: 0 };
+    let mut rows = Rows { file, names: &names, choice, x: Numbers::new(budget), y: None, count: 0, budget };
     if header && !next(&mut reader, &mut record, file)? {
         return Err(DataError::Empty { origin: Origin::file(file) });
     }
@@ -41,9 +45,42 @@ pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> 
     }
 }
 
+/// A line of a table takes at most this part of the limit as text; its cells take several times that.
+const LINE_SHARE: u64 = 64;
+/// A line of this length is read whatever the limit is.
+const LEAST_LINE: u64 = 1 << 20;
+
+/// A file of which no line is read that is longer than `line`.
+struct Lines {
+    source: File,
+    line: u64,
+    /// How much may still be read for the present line.
+    left: u64,
+    /// Whether more was wanted.
+    full: bool,
+}
+
+impl Read for Lines {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.left == 0 {
+            self.full = true;
+            return Ok(0);
+        }
+        let read = self.source.read(out)?;
+        self.left = self.left.saturating_sub(read as u64);
+        Ok(read)
+    }
+}
+
 /// Reads the next line that is not empty; false at the end.
-fn next(reader: &mut Reader<File>, record: &mut ByteRecord, file: &Path) -> Result<bool, DataError> {
-    reader.read_byte_record(record).map_err(|error| match error.into_kind() {
+fn next(reader: &mut Reader<Lines>, record: &mut ByteRecord, file: &Path) -> Result<bool, DataError> {
+    reader.get_mut().left = reader.get_ref().line;
+    let read = reader.read_byte_record(record);
+    if reader.get_ref().full {
+        let fault = Fault::Header { what: "a line is far too long" };
+        return Err(malformed(Format::Csv, file, fault));
+    }
+    read.map_err(|error| match error.into_kind() {
         ErrorKind::Io(source) => DataError::Read { file: file.to_owned(), source },
         ErrorKind::UnequalLengths { pos, expected_len: expected, len: found } => {
             let line = pos.map_or(0, |pos| pos.line());
@@ -72,6 +109,7 @@ struct Rows<'a> {
     x: Numbers,
     y: Option<Labels>,
     count: usize,
+    budget: &'a Budget,
 }
 
 impl Rows<'_> {
@@ -79,7 +117,7 @@ impl Rows<'_> {
         for column in &self.choice.x {
             let cell = record.get(*column).unwrap_or_default().trim_ascii();
             let value = cell_number(cell).ok_or_else(|| self.not_a_number(record, *column))?;
-            self.x.push(value);
+            self.x.push(value).map_err(|fault| malformed(Format::Csv, self.file, fault))?;
         }
         if let Some(column) = self.choice.y {
             let cell = String::from_utf8_lossy(record.get(column).unwrap_or_default().trim_ascii());
@@ -87,7 +125,11 @@ impl Rows<'_> {
             if cell.is_empty() {
                 return Err(DataError::MissingValue { row: self.count as u64, origin });
             }
-            if !self.y.get_or_insert_with(|| Labels::like(&cell)).push(&cell, &origin)? {
+            if !self.y.get_or_insert_with(|| Labels::like(&cell, self.budget)).push(
+                &cell,
+                &origin,
+                Format::Csv,
+            )? {
                 return Err(self.not_a_number(record, column));
             }
         }

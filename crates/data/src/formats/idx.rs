@@ -3,6 +3,7 @@
 use crate::array::{Array, Layout};
 use crate::error::{DataError, Fault, Origin};
 use crate::inflate;
+use crate::limit::Budget;
 use crate::map::map;
 use crate::spec::Format;
 use bytes::Bytes;
@@ -10,10 +11,10 @@ use flate2::read::MultiGzDecoder;
 use phalanx_types::DType;
 use std::path::Path;
 
-pub(super) fn open(file: &Path) -> Result<Array, DataError> {
+pub(super) fn open(file: &Path, budget: &Budget) -> Result<Array, DataError> {
     let origin = Origin::file(file);
     let bytes = map(file)?;
-    let read = if bytes.starts_with(&[0x1f, 0x8b]) { compressed(&bytes) } else { plain(&bytes) };
+    let read = if bytes.starts_with(&[0x1f, 0x8b]) { compressed(&bytes, budget) } else { plain(&bytes) };
     match read {
         Ok((layout, data)) => Array::new(origin, Format::Idx, layout, data),
         Err(fault) => Err(DataError::Malformed { format: Format::Idx, fault, origin }),
@@ -27,15 +28,16 @@ fn plain(bytes: &Bytes) -> Result<(Layout, Bytes), Fault> {
     Ok((layout(dtype, dimensions), bytes.slice(4 + axes * 4..)))
 }
 
-fn compressed(bytes: &Bytes) -> Result<(Layout, Bytes), Fault> {
+fn compressed(bytes: &Bytes, budget: &Budget) -> Result<(Layout, Bytes), Fault> {
     let mut decoder = MultiGzDecoder::new(&bytes[..]);
     let mut next = |len| inflate::read_exactly(&mut decoder, len);
-    let magic = next(4).ok_or(Fault::Compressed)?;
+    let magic = next(4)?;
     let (dtype, axes) = element(*magic.first_chunk().ok_or(Fault::Magic)?)?;
-    let dimensions = next(axes * 4).ok_or(Fault::Compressed)?;
+    let dimensions = next(axes * 4)?;
     let layout = layout(dtype, &dimensions);
     let len = layout.fits(inflate::most(bytes.len() as u64))?;
-    let data = next(len).ok_or(Fault::Compressed)?;
+    budget.take(len as u64)?;
+    let data = next(len)?;
     match inflate::rest(&mut decoder) {
         Some(0) => Ok((layout, data.into())),
         Some(extra) => Err(Fault::Trailing { extra }),

@@ -1,8 +1,9 @@
 //! A folder with a subfolder of images for each class, decoded on demand.
 
 use super::image::{self, Header};
-use super::resize::cover;
+use super::resize::{self, cover};
 use crate::error::{DataError, Origin};
+use crate::limit::{Budget, Limit};
 use crate::source::{Extent, LabelSchema, Rows, Schema, Source};
 use crate::spec::Format;
 use phalanx_types::DType;
@@ -22,6 +23,8 @@ pub(super) struct Images {
     shape: [usize; 3],
     /// Whether images have to be scaled to that shape.
     scaled: bool,
+    /// The most memory that one image may take.
+    limit: Limit,
 }
 
 /// An image: the index of its folder and its name there.
@@ -30,7 +33,7 @@ type ImageFile = (u32, Box<Path>);
 /// The longest side to which an image can be scaled.
 const LONGEST_SIDE: usize = 1 << 14;
 
-pub(super) fn open(root: &Path, size: Option<[usize; 2]>) -> Result<Images, DataError> {
+pub(super) fn open(root: &Path, size: Option<[usize; 2]>, limit: Limit) -> Result<Images, DataError> {
     let (folders, files) = list(root)?;
     if files.is_empty() {
         return Err(DataError::NoImages { dir: root.to_owned() });
@@ -42,9 +45,10 @@ pub(super) fn open(root: &Path, size: Option<[usize; 2]>) -> Result<Images, Data
             file: root.to_owned(),
         });
     }
-    let mut images =
-        Images { root: root.to_owned(), folders, files, shape: [1, 1, 1], scaled: size.is_some() };
+    let scaled = size.is_some();
+    let mut images = Images { root: root.to_owned(), folders, files, shape: [1, 1, 1], scaled, limit };
     let headers = images.headers()?;
+    images.check_sizes(&headers, size)?;
     let first = headers.first().map_or([1, 1], |header| header.size);
     let expected = size.unwrap_or(first);
     if size.is_none()
@@ -118,6 +122,21 @@ impl Images {
         Ok(headers)
     }
 
+    /// Refuses images that would take too much, as many at once as there are threads.
+    fn check_sizes(&self, headers: &[Header], size: Option<[usize; 2]>) -> Result<(), DataError> {
+        let implied = |header: &Header| {
+            let scaling = size.map_or(0, |size| resize::implied(header.size, size));
+            header.implied().saturating_add(scaling)
+        };
+        let Some((index, most)) = headers.iter().map(implied).enumerate().max_by_key(|(_, most)| *most)
+        else {
+            return Ok(());
+        };
+        let at_once = threads().min(self.len()) as u64;
+        let checked = Budget::new(self.limit).check(most.saturating_mul(at_once));
+        checked.map_err(|fault| image::too_much(&self.path(index), fault))
+    }
+
     fn no_such(&self, index: usize) -> DataError {
         DataError::Index { index, len: self.len(), origin: self.origin() }
     }
@@ -127,9 +146,10 @@ impl Images {
             return Err(self.no_such(index));
         }
         let [channels, height, width] = self.shape;
-        let mut pixels = image::decode(&self.path(index), channels)?;
+        let mut pixels = image::decode(&self.path(index), channels, self.limit)?;
         if self.scaled {
-            pixels = cover(&pixels, [height, width]);
+            let scaled = cover(&pixels, [height, width]);
+            pixels = scaled.map_err(|fault| image::too_much(&self.path(index), fault))?;
         } else if pixels.size != [height, width] {
             let (expected, found) = ([height, width], pixels.size);
             return Err(DataError::ImageSize { expected, found, file: self.path(index) });
@@ -171,6 +191,10 @@ impl Source for Images {
     }
 }
 
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Runs `task` for each index with its `size` elements of `out`, on as many threads as there are processors.
 ///
 /// Of several errors the first by index counts, so that the result is deterministic.
@@ -189,8 +213,7 @@ fn in_parallel<T: Send>(
             },
         )
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let share = indices.len().div_ceil(threads).max(1);
+    let share = indices.len().div_ceil(threads()).max(1);
     if indices.len() <= share {
         return run(indices, out);
     }

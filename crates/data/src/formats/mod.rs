@@ -16,6 +16,7 @@ mod table;
 use crate::array::{Array, Layout};
 use crate::arrays::Arrays;
 use crate::error::{DataError, Origin};
+use crate::limit::{Budget, Limit};
 use crate::names::nearest_first;
 use crate::source::Source;
 use crate::spec::{Format, SourceSpec};
@@ -32,15 +33,16 @@ pub(crate) fn open(spec: &SourceSpec, base: &Path) -> Result<Arc<dyn Source>, Da
     };
     check_options(spec, format, &file)?;
     let labels = spec.labels_file.as_ref().map(|labels| base.join(labels));
+    let budget = Budget::new(spec.limit.map_or_else(Limit::default, Limit::new));
     let arrays = match format {
         Format::Npy => pair(&file, labels, npy::open),
-        Format::Idx => pair(&file, labels, idx::open),
-        Format::Npz => npz::open(&file, spec),
+        Format::Idx => pair(&file, labels, |file| idx::open(file, &budget)),
+        Format::Npz => npz::open(&file, spec, budget),
         Format::Safetensors => safetensors::open(&file, spec),
-        Format::Csv => csv::open(&file, spec),
-        Format::Images => return Ok(Arc::new(images::open(&file, spec.size)?)),
+        Format::Csv => csv::open(&file, spec, &budget),
+        Format::Images => return Ok(Arc::new(images::open(&file, spec.size, budget.limit())?)),
         #[cfg(feature = "parquet")]
-        Format::Parquet => parquet::open(&file, spec),
+        Format::Parquet => parquet::open(&file, spec, &budget),
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(DataError::FormatLeftOut { format, file }),
     };
@@ -67,14 +69,17 @@ fn check_options(spec: &SourceSpec, format: Format, file: &Path) -> Result<(), D
 pub(crate) type Elements = (Layout, Bytes);
 
 /// All arrays of a file with their names; a file of one array calls it by the file's own name.
-pub(crate) fn open_elements(file: &Path) -> Result<(Format, Vec<(String, Elements)>), DataError> {
+pub(crate) fn open_elements(
+    file: &Path,
+    budget: Budget,
+) -> Result<(Format, Vec<(String, Elements)>), DataError> {
     let format = Format::detect(file)?;
     let arrays = match format {
         Format::Npy => {
             let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("array").to_owned();
             vec![(name, npy::open_elements(file)?)]
         }
-        Format::Npz => npz::open_elements(file)?,
+        Format::Npz => npz::open_elements(file, budget)?,
         Format::Safetensors => safetensors::open_elements(file)?,
         format => return Err(DataError::NoTensors { format, file: file.to_owned() }),
     };
@@ -85,7 +90,7 @@ pub(crate) fn open_elements(file: &Path) -> Result<(Format, Vec<(String, Element
 fn pair(
     file: &Path,
     labels: Option<PathBuf>,
-    open: fn(&Path) -> Result<Array, DataError>,
+    open: impl Fn(&Path) -> Result<Array, DataError>,
 ) -> Result<Arrays, DataError> {
     let y = labels.map(|labels| open(&labels)).transpose()?;
     Arrays::new(open(file)?, y)

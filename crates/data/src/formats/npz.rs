@@ -5,6 +5,7 @@ use crate::array::Array;
 use crate::arrays::Arrays;
 use crate::error::{DataError, Fault, Origin};
 use crate::inflate;
+use crate::limit::Budget;
 use crate::map::map;
 use crate::spec::{Format, SourceSpec};
 use bytes::Bytes;
@@ -12,8 +13,8 @@ use std::io::Cursor;
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
-pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
-    let mut archive = Archive::open(file)?;
+pub(super) fn open(file: &Path, spec: &SourceSpec, budget: Budget) -> Result<Arrays, DataError> {
+    let mut archive = Archive::open(file, budget)?;
     let names = archive.names();
     named(file, Format::Npz, spec, &names, |name| {
         let origin = Origin::array(file, name);
@@ -23,8 +24,8 @@ pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> 
 }
 
 /// All arrays of a file, as they lie there.
-pub(super) fn open_elements(file: &Path) -> Result<Vec<(String, Elements)>, DataError> {
-    let mut archive = Archive::open(file)?;
+pub(super) fn open_elements(file: &Path, budget: Budget) -> Result<Vec<(String, Elements)>, DataError> {
+    let mut archive = Archive::open(file, budget)?;
     let names = archive.names();
     let read = |name: String| Ok((name.clone(), archive.elements(&Origin::array(file, &name), &name)?));
     names.into_iter().map(read).collect()
@@ -36,10 +37,11 @@ struct Archive {
     bytes: Bytes,
     /// In the order of their names.
     entries: Vec<(String, usize)>,
+    budget: Budget,
 }
 
 impl Archive {
-    fn open(file: &Path) -> Result<Self, DataError> {
+    fn open(file: &Path, budget: Budget) -> Result<Self, DataError> {
         let bytes = map(file)?;
         let zip = ZipArchive::new(Cursor::new(bytes.clone()))
             .map_err(|e| malformed(Format::Npz, file, Fault::Archive { what: e.to_string() }))?;
@@ -52,7 +54,7 @@ impl Archive {
             }
         }
         entries.sort();
-        Ok(Self { zip, bytes, entries })
+        Ok(Self { zip, bytes, entries, budget })
     }
 
     fn names(&self) -> Vec<String> {
@@ -62,7 +64,7 @@ impl Archive {
     fn elements(&mut self, origin: &Origin, name: &str) -> Result<Elements, DataError> {
         let index =
             self.entries.iter().find(|(have, _)| have == name).map_or(usize::MAX, |(_, index)| *index);
-        entry(origin, &mut self.zip, index, &self.bytes)
+        entry(origin, &mut self.zip, index, &self.bytes, &self.budget)
     }
 }
 
@@ -71,6 +73,7 @@ fn entry(
     archive: &mut ZipArchive<Cursor<Bytes>>,
     index: usize,
     bytes: &Bytes,
+    budget: &Budget,
 ) -> Result<Elements, DataError> {
     let fault = |fault| DataError::Malformed { format: Format::Npz, fault, origin: origin.clone() };
     let broken = |what: String| fault(Fault::Archive { what });
@@ -86,19 +89,17 @@ fn entry(
         CompressionMethod::Deflated => {
             let mut start = Vec::new();
             let longest = npy::LONGEST_START.min(usize::try_from(size).unwrap_or(usize::MAX));
-            if !inflate::fill(&mut entry, &mut start, longest) {
-                return Err(fault(Fault::Compressed));
-            }
+            inflate::fill(&mut entry, &mut start, longest).map_err(fault)?;
             let (layout, begin) = npy::header(origin, Format::Npz, &start)?;
             let available = inflate::most(compressed).min(size);
             let len = layout.fits(available).map_err(fault)?;
-            let mut data = start.split_off(begin.min(start.len()));
-            if let Some(extra) = data.len().checked_sub(len).filter(|extra| *extra > 0) {
+            let first = start.get(begin..).unwrap_or_default();
+            if let Some(extra) = first.len().checked_sub(len).filter(|extra| *extra > 0) {
                 return Err(fault(Fault::Trailing { extra: extra as u64 }));
             }
-            if !inflate::fill(&mut entry, &mut data, len) {
-                return Err(fault(Fault::Compressed));
-            }
+            let mut data = budget.vec(len).map_err(fault)?;
+            data.extend_from_slice(first);
+            inflate::fill(&mut entry, &mut data, len).map_err(fault)?;
             // Reading to the end also checks the checksum.
             match inflate::rest(&mut entry) {
                 Some(0) => Ok((layout, data.into())),

@@ -4,9 +4,10 @@ use super::unknown;
 use crate::array::{Array, Layout};
 use crate::arrays::LabelArray;
 use crate::element::integer;
-use crate::error::{DataError, Origin};
+use crate::error::{DataError, Fault, Origin};
+use crate::limit::{Budget, Limit, reserve};
 use crate::spec::{Format, SourceSpec};
-use phalanx_types::DType;
+use phalanx_types::{ByteSize, DType};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -39,17 +40,41 @@ pub(super) fn choose(file: &Path, spec: &SourceSpec, names: &[String]) -> Result
 }
 
 /// Rows of numbers, stored as bytes, as arrays need them.
-#[derive(Debug, Default)]
-pub(super) struct Numbers(Vec<u8>);
+#[derive(Debug)]
+pub(super) struct Numbers {
+    bytes: Vec<u8>,
+    budget: Budget,
+}
+
+/// The least memory that a list asks for.
+const LEAST_ROOM: usize = 1 << 10;
 
 impl Numbers {
-    pub(super) fn push(&mut self, number: f32) {
-        self.0.extend_from_slice(&number.to_le_bytes());
+    pub(super) fn new(budget: &Budget) -> Self {
+        Self { bytes: Vec::new(), budget: budget.clone() }
+    }
+
+    pub(super) fn push(&mut self, number: f32) -> Result<(), Fault> {
+        if self.bytes.capacity() - self.bytes.len() < size_of::<f32>() {
+            self.grow()?;
+        }
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+        Ok(())
     }
 
     #[cfg(feature = "parquet")]
-    pub(super) fn bytes(&self) -> usize {
-        self.0.len()
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Doubles the room, or takes what is left.
+    #[cold]
+    fn grow(&mut self) -> Result<(), Fault> {
+        let left = usize::try_from(self.budget.left()).unwrap_or(usize::MAX);
+        let more = self.bytes.capacity().max(LEAST_ROOM).min(left).max(size_of::<f32>());
+        self.budget.take(more as u64)?;
+        let room = self.bytes.capacity() - self.bytes.len();
+        reserve(&mut self.bytes, room + more)
     }
 
     pub(super) fn into_array(
@@ -58,29 +83,33 @@ impl Numbers {
         format: Format,
         shape: Vec<usize>,
     ) -> Result<Array, DataError> {
-        Array::new(origin, format, Layout::row_major(DType::F32, shape), self.0.into())
+        Array::new(origin, format, Layout::row_major(DType::F32, shape), self.bytes.into())
     }
 }
+
+/// What a name takes besides its letters.
+const NAME_BYTES: usize = 64;
 
 /// The labels of a table: numbers, or names of classes.
 #[derive(Debug)]
 pub(super) enum Labels {
     Numbers { values: Numbers, integers: bool, rows: usize },
-    Names { numbers: BTreeMap<String, u32>, rows: Vec<u32> },
+    Names { numbers: BTreeMap<String, u32>, rows: Vec<u32>, budget: Budget },
 }
 
 impl Labels {
     /// Chooses the kind by the first label.
-    pub(super) fn like(first: &str) -> Self {
+    pub(super) fn like(first: &str, budget: &Budget) -> Self {
         if number(first).is_some() {
-            Self::Numbers { values: Numbers::default(), integers: true, rows: 0 }
+            Self::Numbers { values: Numbers::new(budget), integers: true, rows: 0 }
         } else {
-            Self::Names { numbers: BTreeMap::new(), rows: Vec::new() }
+            Self::Names { numbers: BTreeMap::new(), rows: Vec::new(), budget: budget.clone() }
         }
     }
 
     /// Adds the label of the next row; `Ok(false)` if it is not a number although earlier labels are.
-    pub(super) fn push(&mut self, text: &str, origin: &Origin) -> Result<bool, DataError> {
+    pub(super) fn push(&mut self, text: &str, origin: &Origin, format: Format) -> Result<bool, DataError> {
+        let too_large = |fault| DataError::Malformed { format, fault, origin: origin.clone() };
         match self {
             Self::Numbers { values, integers, rows } => {
                 let value = match text.parse::<i64>() {
@@ -102,15 +131,24 @@ impl Labels {
                         origin: origin.clone(),
                     });
                 }
-                values.push(value);
+                values.push(value).map_err(too_large)?;
                 *rows += 1;
             }
-            Self::Names { numbers, rows } => {
+            Self::Names { numbers, rows, budget } => {
                 let next = numbers.len() as u32;
                 let number = match numbers.get(text) {
                     Some(number) => *number,
-                    None => *numbers.entry(text.to_owned()).or_insert(next),
+                    None => {
+                        budget.take((text.len() + NAME_BYTES) as u64).map_err(too_large)?;
+                        *numbers.entry(text.to_owned()).or_insert(next)
+                    }
                 };
+                if rows.len() == rows.capacity() {
+                    let more = rows.capacity().max(LEAST_ROOM);
+                    // The row itself, and later its number.
+                    budget.take(2 * (more * size_of::<u32>()) as u64).map_err(too_large)?;
+                    reserve(rows, more).map_err(too_large)?;
+                }
                 rows.push(number);
             }
         }
@@ -124,20 +162,22 @@ impl Labels {
                 let dtype = if integers { DType::I64 } else { DType::F32 };
                 Ok(LabelArray { array: values.into_array(origin, format, vec![rows])?, dtype, classes: None })
             }
-            Self::Names { numbers, rows } => {
+            Self::Names { numbers, rows, .. } => {
                 let mut sorted = vec![0.0; numbers.len()];
                 for (place, number) in numbers.values().enumerate() {
                     if let Some(sorted) = sorted.get_mut(*number as usize) {
                         *sorted = place as f32;
                     }
                 }
-                let mut values = Numbers::default();
+                // What these take was counted with the rows.
+                let mut values = Numbers::new(&Budget::new(Limit::new(ByteSize(u64::MAX))));
                 for (row, number) in rows.iter().enumerate() {
                     let place = sorted.get(*number as usize).copied().unwrap_or_default();
                     if integer(place as i128).is_none() {
                         return Err(DataError::TooLarge { value: place as i128, row: row as u64, origin });
                     }
-                    values.push(place);
+                    let fault = |fault| DataError::Malformed { format, fault, origin: origin.clone() };
+                    values.push(place).map_err(fault)?;
                 }
                 let array = values.into_array(origin, format, vec![rows.len()])?;
                 let classes = Some(numbers.into_keys().collect());
@@ -158,6 +198,23 @@ pub(super) fn number(text: &str) -> Option<f32> {
 mod tests {
     use super::*;
 
+    fn budget() -> Budget {
+        Budget::new(Limit::default())
+    }
+
+    #[test]
+    fn lists_stop_at_the_limit() {
+        let budget = Budget::new(Limit::new(ByteSize(3000)));
+        let mut numbers = Numbers::new(&budget);
+        let fault = (0..).find_map(|_| numbers.push(1.0).err()).unwrap();
+        assert!(matches!(fault, Fault::TooLarge { limit: ByteSize(3000), .. }));
+        assert_eq!(numbers.bytes.len(), 3000);
+        let budget = Budget::new(Limit::new(ByteSize(30_000)));
+        let mut labels = Labels::like("a", &budget);
+        let refused = (0..).find(|i| labels.push(&format!("n{i}"), &Origin::default(), Format::Csv).is_err());
+        assert!((100..400).contains(&refused.unwrap()), "{refused:?}");
+    }
+
     #[test]
     fn numbers_are_what_people_write() {
         for (text, value) in [("1", Some(1.0)), ("-2.5e3", Some(-2500.0)), ("inf", Some(f32::INFINITY))] {
@@ -171,9 +228,9 @@ mod tests {
     #[test]
     fn class_names_are_numbered_in_their_order() {
         let origin = Origin::default();
-        let mut labels = Labels::like("versicolor");
+        let mut labels = Labels::like("versicolor", &budget());
         for name in ["versicolor", "setosa", "virginica", "setosa"] {
-            assert!(labels.push(name, &origin).unwrap());
+            assert!(labels.push(name, &origin, Format::Csv).unwrap());
         }
         let labels = labels.finish(origin, Format::Csv).unwrap();
         assert_eq!(labels.classes.unwrap(), ["setosa", "versicolor", "virginica"]);
@@ -188,15 +245,18 @@ mod tests {
     fn labels_are_integers_until_one_is_not() {
         let origin = Origin::default();
         for (texts, dtype) in [(["1", "2"], DType::I64), (["1", "2.5"], DType::F32)] {
-            let mut labels = Labels::like(texts[0]);
+            let mut labels = Labels::like(texts[0], &budget());
             for text in texts {
-                assert!(labels.push(text, &origin).unwrap());
+                assert!(labels.push(text, &origin, Format::Csv).unwrap());
             }
             assert_eq!(labels.finish(origin.clone(), Format::Csv).unwrap().dtype, dtype);
         }
-        let mut labels = Labels::like("1");
-        assert!(!labels.push("cat", &origin).unwrap());
-        assert!(matches!(labels.push("nan", &origin), Err(DataError::LabelNotFinite { row: 0, .. })));
-        assert!(matches!(labels.push("16777217", &origin), Err(DataError::TooLarge { .. })));
+        let mut labels = Labels::like("1", &budget());
+        assert!(!labels.push("cat", &origin, Format::Csv).unwrap());
+        assert!(matches!(
+            labels.push("nan", &origin, Format::Csv),
+            Err(DataError::LabelNotFinite { row: 0, .. })
+        ));
+        assert!(matches!(labels.push("16777217", &origin, Format::Csv), Err(DataError::TooLarge { .. })));
     }
 }

@@ -1,7 +1,7 @@
 //! Why an ONNX file cannot be imported or exported.
 
 use crate::{InferError, Shape};
-use phalanx_types::Class;
+use phalanx_types::{ByteSize, Class};
 use std::path::PathBuf;
 
 /// Why an ONNX file was not imported or exported.
@@ -22,6 +22,8 @@ pub enum OnnxError {
     },
     #[error("the file has {bytes} bytes, more than the {most} that are read")]
     TooLarge { bytes: u64, most: u64 },
+    #[error("it would take {implied} of memory, more than the limit of {limit}")]
+    Memory { implied: ByteSize, limit: ByteSize },
     #[error("not an ONNX file")]
     Decode(#[source] prost::DecodeError),
     #[error("the file has no {what}")]
@@ -72,6 +74,8 @@ pub enum BadTensor {
     Outside { path: PathBuf },
     #[error("has a broken reference to another file: {what}")]
     Reference { what: &'static str },
+    #[error("and others take {implied} of memory, more than the {left} that are left of the limit")]
+    Memory { implied: ByteSize, left: ByteSize },
     #[error("and others take the bytes of other files more than {most} times")]
     Repeated { most: u64 },
     #[error("could not be read from {}: {kind}", path.display())]
@@ -136,6 +140,10 @@ impl OnnxError {
                 "rewrite this part of the model with supported operators, or export it with another exporter \
                  (torch.onnx.export with dynamo=True or dynamo=False)"
                     .into()
+            }
+            OnnxError::Memory { implied, .. } => {
+                let whole = implied.0.div_ceil(1 << 20);
+                format!("if that is right, raise the limit: limit = \"{whole}MiB\" in [model]")
             }
             OnnxError::Opset { least, .. } => format!("export the model with opset_version={least} or newer"),
             OnnxError::Tensor {

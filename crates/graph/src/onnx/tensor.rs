@@ -2,12 +2,12 @@
 
 use super::error::{BadTensor, OnnxError};
 use super::proto::TensorProto;
+use crate::regular;
 use bytes::Bytes;
-use phalanx_types::{DType, Tensor};
+use phalanx_types::{ByteSize, DType, Tensor};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
@@ -69,6 +69,8 @@ struct ExternalReads {
     bytes: u64,
     /// The sizes of the files.
     files: BTreeMap<PathBuf, u64>,
+    /// The most bytes that all of them may take.
+    most: u64,
 }
 
 impl ExternalReads {
@@ -77,6 +79,9 @@ impl ExternalReads {
         self.files.insert(path, size);
         let there = self.files.values().fold(0, |n: u64, size| n.saturating_add(*size));
         self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.most {
+            return Err(BadTensor::Memory { implied: ByteSize(self.bytes), left: ByteSize(self.most) });
+        }
         if self.bytes > there.saturating_mul(MOST_TIMES) {
             return Err(BadTensor::Repeated { most: MOST_TIMES });
         }
@@ -85,8 +90,10 @@ impl ExternalReads {
 }
 
 impl Reader {
-    pub(super) fn new(folder: Option<&Path>) -> Self {
-        Self { folder: folder.map(Path::to_owned), taken: Rc::default() }
+    /// External tensors may take `most` bytes.
+    pub(super) fn new(folder: Option<&Path>, most: u64) -> Self {
+        let taken = ExternalReads { most, ..ExternalReads::default() };
+        Self { folder: folder.map(Path::to_owned), taken: Rc::new(RefCell::new(taken)) }
     }
 
     pub(super) fn read(&self, proto: &TensorProto) -> Result<Tensor, OnnxError> {
@@ -135,17 +142,14 @@ impl Reader {
             return Err(BadTensor::Length { needed, got: length.unwrap_or(0) });
         }
         let failed = |e: std::io::Error| BadTensor::Read { path: location.into(), kind: e.kind() };
-        let mut file = File::open(&path).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
+        let (mut file, size) = regular::open(&path).map_err(failed)?;
         let left = size.saturating_sub(offset);
         if left < needed {
             return Err(BadTensor::Length { needed, got: left });
         }
         self.taken.borrow_mut().take(path, size, needed)?;
         file.seek(SeekFrom::Start(offset)).map_err(failed)?;
-        let mut data = Vec::new();
-        file.take(needed).read_to_end(&mut data).map_err(failed)?;
-        Ok(data.into())
+        Ok(regular::read(file, needed).map_err(failed)?.into())
     }
 }
 

@@ -17,7 +17,14 @@ use std::path::{Path, PathBuf};
 const MANIFEST: &str = "manifest.json";
 /// The suffix of files with optimizer state.
 const OPTIMIZER: &str = ".optimizer.safetensors";
-const VERSION: u32 = 1;
+/// Manifests of this version end with a checksum over themselves.
+const VERSION: u32 = 2;
+/// Manifests of this version have none.
+const WITHOUT_CHECKSUM: u32 = 1;
+/// What stands before the checksum at the end of a manifest, and behind it.
+const CHECKSUM: (&[u8], &[u8]) = (b",\n  \"checksum\": \"", b"\"\n}");
+/// The digits of a checksum.
+const DIGITS: usize = 64;
 /// The prefix of unfinished checkpoints.
 const UNFINISHED: &str = ".step-";
 
@@ -104,13 +111,45 @@ impl Manifest {
     pub(super) fn read(dir: &Path) -> Result<Self, RunDirError> {
         let path = dir.join(MANIFEST);
         let text = std::fs::read(&path).map_err(io("read", &path))?;
+        let damaged = |what| RunDirError::Damaged { what, path: path.clone() };
+        let has_checksum = match split_checksum(&text) {
+            Some((content, checksum)) if sha256(&content).as_bytes() != checksum => {
+                return Err(damaged("other bytes than were written"));
+            }
+            found => found.is_some(),
+        };
         let manifest: Manifest = serde_json::from_slice(&text)
             .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
-        match manifest.version {
-            VERSION => Ok(manifest),
-            _ => Err(RunDirError::Damaged { what: "another version", path }),
+        match (manifest.version, has_checksum) {
+            (VERSION, true) | (WITHOUT_CHECKSUM, false) => {}
+            (VERSION, false) => return Err(damaged("no checksum")),
+            _ => return Err(damaged("another version")),
         }
+        if step_of(dir).is_some_and(|named| named != manifest.step) {
+            return Err(damaged("a step that is not that of its name"));
+        }
+        Ok(manifest)
     }
+
+    fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        let checksum = sha256(&text);
+        // Instead of the line break and the brace at the end.
+        text.truncate(text.len().saturating_sub(2));
+        Ok([&text[..], CHECKSUM.0, checksum.as_bytes(), CHECKSUM.1].concat())
+    }
+}
+
+/// A manifest without its checksum, and the checksum, if it ends with one.
+fn split_checksum(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (before, checksum) = text.strip_suffix(CHECKSUM.1)?.split_last_chunk::<DIGITS>()?;
+    Some(([before.strip_suffix(CHECKSUM.0)?, b"\n}"].concat(), checksum))
+}
+
+/// The step in the name of a checkpoint's directory, whole or unfinished.
+fn step_of(dir: &Path) -> Option<u64> {
+    let name = dir.file_name()?.to_str()?;
+    name.strip_prefix('.').unwrap_or(name).strip_prefix("step-")?.parse().ok()
 }
 
 impl Checkpoint {
@@ -144,7 +183,7 @@ impl Checkpoint {
             std::fs::remove_dir_all(dir).map_err(io("replace", dir))?;
         }
         std::fs::create_dir(dir).map_err(io("make", dir))?;
-        let mut manifest = self.manifest.clone();
+        let mut manifest = Manifest { version: VERSION, ..self.manifest.clone() };
         manifest.files.clear();
         for (name, tensors) in self.files(stages) {
             let path = dir.join(&name);
@@ -155,8 +194,7 @@ impl Checkpoint {
             manifest.files.push(FileEntry { name, bytes: bytes.len() as u64, sha256 });
         }
         let path = dir.join(MANIFEST);
-        let text = serde_json::to_vec_pretty(&manifest)
-            .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
+        let text = manifest.to_bytes().map_err(|source| RunDirError::Json { path: path.clone(), source })?;
         write_synced(&path, &text)?;
         sync_dir(dir)
     }
@@ -191,6 +229,10 @@ impl Checkpoint {
             if entry.name.contains(['/', '\\']) {
                 return Err(damaged("a name that is no file of its directory"));
             }
+            let meta = std::fs::metadata(&path).map_err(io("read", &path))?;
+            if !meta.is_file() || meta.len() != entry.bytes {
+                return Err(damaged("a file of another length than was written"));
+            }
             let bytes = std::fs::read(&path).map_err(io("read", &path))?;
             if bytes.len() as u64 != entry.bytes || sha256(&bytes) != entry.sha256 {
                 return Err(damaged("other bytes than were written"));
@@ -210,9 +252,24 @@ impl Checkpoint {
     }
 }
 
+fn is_unfinished(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
+}
+
+/// A checkpoint that cannot be used.
+#[derive(Debug)]
+pub struct UnusableCheckpoint {
+    /// The step in its name.
+    pub step: u64,
+    /// Its directory.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub error: RunDirError,
+}
+
 /// The steps and paths of checkpoints, oldest first.
 pub(super) fn numbered(checkpoints: &Path) -> Vec<(u64, PathBuf)> {
-    let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
+    let step = |path: &Path| step_of(path).filter(|_| !is_unfinished(path));
     let entries = std::fs::read_dir(checkpoints).into_iter().flatten().flatten();
     let mut found: Vec<(u64, PathBuf)> =
         entries.filter_map(|entry| Some((step(&entry.path())?, entry.path()))).collect();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs/<id>/
-//!   run.toml  formation.json  state.json  classes.json  lock  live.json (while it is driven)
+//!   run.toml  inputs.json  formation.json  state.json  classes.json  lock  live.json (while it is driven)
 //!   metrics.jsonl  losses.csv  val_accuracies.csv  events.jsonl  annotations.jsonl
 //!   checkpoints/step-000200/{manifest.json, replica0-stage0.safetensors, replica0-stage0.optimizer.safetensors}
 //!   model.safetensors  model.onnx  tensorboard/events.out.tfevents.*
@@ -16,20 +16,22 @@ mod checkpoint;
 mod error;
 mod event_log;
 mod id;
+mod inputs;
 mod last;
 mod lock;
 mod records;
 mod state;
 
 pub use annotations::{ANNOTATIONS, Annotation, annotate};
-pub use checkpoint::{Checkpoint, Manifest};
+pub use checkpoint::{Checkpoint, Manifest, UnusableCheckpoint};
 pub use error::{RunDirError, Trained};
 pub use event_log::{EVENTS, run_uid};
 pub(crate) use event_log::{EventLog, unix_ms};
 pub use id::new_id;
+pub use inputs::{ChangedInput, INPUTS, Input, InputChange, Inputs, Look};
 pub(crate) use last::{last_valid, recorded_steps};
 pub use lock::{LockHolder, RunLock};
-pub(crate) use records::{Line, read_lines};
+pub(crate) use records::{Line, read_lines, shorter_records};
 pub use records::{
     METRICS, RecordSizes, Records, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord,
 };
@@ -152,10 +154,10 @@ impl RunDir {
     /// # Errors
     /// There is no complete checkpoint.
     pub fn newest(&self) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
-        let (checkpoint, wrong) = newest_of(&self.path)?;
-        let set_aside = |(path, error): (PathBuf, RunDirError)| {
-            checkpoint::set_aside(&path);
-            error
+        let (checkpoint, wrong) = newest_usable(&self.path)?;
+        let set_aside = |wrong: UnusableCheckpoint| {
+            checkpoint::set_aside(&wrong.path);
+            wrong.error
         };
         Ok((checkpoint, wrong.into_iter().map(set_aside).collect()))
     }
@@ -193,22 +195,27 @@ pub fn checkpoints(run: &Path) -> Vec<(u64, PathBuf)> {
 /// # Errors
 /// There is no complete checkpoint.
 pub fn newest_checkpoint(run: &Path) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
-    let (checkpoint, wrong) = newest_of(run)?;
-    Ok((checkpoint, wrong.into_iter().map(|(_, error)| error).collect()))
+    let (checkpoint, wrong) = newest_usable(run)?;
+    Ok((checkpoint, wrong.into_iter().map(|wrong| wrong.error).collect()))
 }
 
-/// The same, with the paths of unusable checkpoints.
-fn newest_of(run: &Path) -> Result<(Checkpoint, Vec<(PathBuf, RunDirError)>), RunDirError> {
-    let mut wrong = Vec::new();
-    for (_, path) in checkpoints(run).into_iter().rev() {
+/// The newest complete checkpoint of a run, with newer ones that cannot be used, newest first.
+///
+/// # Errors
+/// There is no complete checkpoint.
+pub fn newest_usable(run: &Path) -> Result<(Checkpoint, Vec<UnusableCheckpoint>), RunDirError> {
+    let mut wrong: Vec<UnusableCheckpoint> = Vec::new();
+    for (step, path) in checkpoints(run).into_iter().rev() {
         match Checkpoint::load(&path) {
             Ok(checkpoint) => return Ok((checkpoint, wrong)),
-            Err(error) => wrong.push((path, error)),
+            // The run that is being trained has removed it.
+            Err(_) if !path.exists() => {}
+            Err(error) => wrong.push(UnusableCheckpoint { step, path, error }),
         }
     }
     // The error of the newest checkpoint is more useful than that there is none.
     match wrong.into_iter().next() {
-        Some((_, error)) => Err(error),
+        Some(wrong) => Err(wrong.error),
         None => Err(RunDirError::NoCheckpoint { path: run.to_owned(), trained: Trained::now(run) }),
     }
 }

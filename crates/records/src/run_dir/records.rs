@@ -206,6 +206,14 @@ impl Log {
     }
 }
 
+/// The records that have fewer bytes than a checkpoint counts: their names, what they have and what they should.
+pub(crate) fn shorter_records(dir: &Path, sizes: RecordSizes) -> Vec<(&'static str, u64, u64)> {
+    let counted = [(METRICS, sizes.metrics), (LOSSES, sizes.losses), (ACCURACIES, sizes.accuracies)];
+    let have = |name: &str| std::fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
+    let all = counted.into_iter().map(|(name, counted)| (name, have(name), counted));
+    all.filter(|(_, have, counted)| have < counted).collect()
+}
+
 impl Records {
     /// Opens the records of a run: new ones, or cut back to their sizes at a checkpoint.
     pub(crate) fn open(dir: &Path, sizes: Option<RecordSizes>) -> Result<Self, RunDirError> {

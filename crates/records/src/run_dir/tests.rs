@@ -295,3 +295,56 @@ fn a_run_that_no_process_holds_is_not_running() {
     assert_eq!(seen(&list_runs(tmp.path())), [("a".to_owned(), Status::Interrupted, 4)]);
     assert_eq!(list_runs(&tmp.path().join("none")), []);
 }
+
+#[test]
+fn a_manifest_that_was_changed_is_damaged() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    let place = dir.save(&checkpoint(7), &[], 2).unwrap();
+    let manifest = place.join("manifest.json");
+    let good = std::fs::read(&manifest).unwrap();
+    assert_eq!(Checkpoint::load(&place).unwrap().manifest.version, 2);
+    // Every bit counts, also of the checksum and of its name.
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(&manifest, &bad).unwrap();
+        assert!(Checkpoint::load(&place).is_err(), "byte {at} of {}", String::from_utf8_lossy(&bad));
+    }
+    std::fs::write(&manifest, [&good[..], b" "].concat()).unwrap();
+    assert!(Checkpoint::load(&place).is_err());
+    // Another checkpoint's directory under this name.
+    std::fs::write(&manifest, &good).unwrap();
+    let other = place.with_file_name("step-000009");
+    std::fs::rename(&place, &other).unwrap();
+    let error = Checkpoint::load(&other).unwrap_err().to_string();
+    assert!(error.contains("a step that is not that of its name"), "{error}");
+}
+
+#[test]
+fn manifests_of_before_there_were_checksums_are_read() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    let place = dir.save(&checkpoint(7), &[], 2).unwrap();
+    let path = place.join("manifest.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    manifest["version"] = 1.into();
+    manifest.as_object_mut().unwrap().remove("checksum").unwrap();
+    std::fs::write(&path, serde_json::to_vec_pretty(&manifest).unwrap()).unwrap();
+    assert_eq!(Checkpoint::load(&place).unwrap().manifest.step, 7);
+}
+
+#[test]
+fn newer_checkpoints_that_cannot_be_used_are_named() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    for step in [7, 8, 9] {
+        dir.save(&checkpoint(step), &[], 3).unwrap();
+    }
+    for step in [8, 9] {
+        std::fs::write(dir.checkpoints().join(format!("step-00000{step}/manifest.json")), "{}").unwrap();
+    }
+    let (checkpoint, unusable) = newest_usable(tmp.path()).unwrap();
+    assert_eq!(checkpoint.manifest.step, 7);
+    assert_eq!(unusable.iter().map(|wrong| wrong.step).collect::<Vec<_>>(), [9, 8]);
+}

@@ -5,9 +5,22 @@ use super::section::Section;
 use super::stream::StreamConfig;
 use super::tree::{Node, Value};
 use phalanx_data::{Columns, Crop, Format, Sides, SourceSpec, Transform};
+use phalanx_types::ByteSize;
 
-pub(crate) const KEYS: &[&str] =
-    &["train", "valid", "shuffle", "drop_last", "reshape", "crop", "flip", "scale", "mean", "std", "one_hot"];
+pub(crate) const KEYS: &[&str] = &[
+    "train",
+    "valid",
+    "limit",
+    "shuffle",
+    "drop_last",
+    "reshape",
+    "crop",
+    "flip",
+    "scale",
+    "mean",
+    "std",
+    "one_hot",
+];
 /// The keys of `data.train` and `data.valid`.
 pub(crate) const SOURCE_KEYS: &[&str] = &[
     "file",
@@ -37,6 +50,8 @@ pub struct DataConfig {
     /// The stream to learn from.
     pub stream: Option<StreamConfig>,
     pub valid: Option<SourceSpec>,
+    /// The most memory that opening a source may take; by default half of the machine's.
+    pub limit: Option<ByteSize>,
     pub shuffle: bool,
     /// Drop an incomplete last batch.
     pub drop_last: bool,
@@ -49,6 +64,7 @@ impl Default for DataConfig {
             train: SourceSpec::default(),
             stream: None,
             valid: None,
+            limit: None,
             shuffle: true,
             drop_last: false,
             transform: Transform::default(),
@@ -68,10 +84,18 @@ impl DataConfig {
             train,
             stream,
             valid: valid(section)?,
+            limit: section.parsed("limit", "a size such as \"8GiB\"")?,
             shuffle: section.bool_or("shuffle", true)?,
             drop_last: section.bool_or("drop_last", false)?,
             transform: transform(section)?,
         })
+    }
+}
+
+impl DataConfig {
+    /// A source as it is opened: with the limit of all sources, unless it has one of its own.
+    pub fn limited(&self, source: &SourceSpec) -> SourceSpec {
+        SourceSpec { limit: source.limit.or(self.limit), ..source.clone() }
     }
 }
 
@@ -138,6 +162,7 @@ fn source(mut section: Section<'_>) -> Result<SourceSpec, ConfigError> {
         format,
         header,
         size,
+        limit: None,
     })
 }
 

@@ -3,10 +3,12 @@
 use super::error::ConfigError;
 use super::section::Section;
 use super::tree::Value;
+use phalanx_types::ByteSize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub(crate) const KEYS: &[&str] = &["onnx", "toml", "zoo", "input", "classes", "dims", "weights", "dropout"];
+pub(crate) const KEYS: &[&str] =
+    &["onnx", "toml", "zoo", "input", "classes", "dims", "weights", "dropout", "limit"];
 
 /// The model and its initial weights.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,6 +23,8 @@ pub struct ModelConfig {
     pub weights: Option<PathBuf>,
     /// Replaces the ratio of every dropout.
     pub dropout: Option<f32>,
+    /// The most memory that reading an ONNX file may take; by default half of the machine's.
+    pub limit: Option<ByteSize>,
 }
 
 /// The source of a graph.
@@ -76,6 +80,7 @@ impl ModelConfig {
             dims: dims(section)?,
             weights: section.path("weights")?,
             dropout: section.number("dropout")?.map(|said| said.value as f32),
+            limit: section.parsed("limit", "a size such as \"8GiB\"")?,
         })
     }
 }

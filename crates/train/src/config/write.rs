@@ -95,6 +95,7 @@ impl ModelConfig {
         }
         out.option("weights", self.weights.as_deref().map(path));
         out.option("dropout", self.dropout.map(float));
+        out.option("limit", self.limit.map(|limit| Value::Text(limit.0.to_string())));
         Ok(())
     }
 }
@@ -109,6 +110,7 @@ impl DataConfig {
             },
         );
         out.option("valid", self.valid.as_ref().map(|valid| source(valid, "data.valid")).transpose()?);
+        out.option("limit", self.limit.map(|limit| Value::Text(limit.0.to_string())));
         out.put("shuffle", Value::Bool(self.shuffle));
         out.put("drop_last", Value::Bool(self.drop_last));
         if let Some(Value::Table(transform)) = table_of(&self.transform) {
@@ -126,7 +128,7 @@ fn source(spec: &SourceSpec, key: &'static str) -> Result<Value, ConfigError> {
     }
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_empty| path.to_owned());
     let labels_file = spec.labels_file.as_deref().map(absolute);
-    let spec = SourceSpec { file: absolute(&spec.file), labels_file, ..spec.clone() };
+    let spec = SourceSpec { file: absolute(&spec.file), labels_file, limit: None, ..spec.clone() };
     table_of(&spec).ok_or(ConfigError::InMemory { key })
 }
 

@@ -7,14 +7,12 @@ use phalanx_types::ByteSize;
 
 /// Refuses a run that needs more memory than there is.
 pub(super) fn check(graph: &Graph, train: &TrainConfig) -> Result<(), TrainError> {
-    compare(needed(graph, train), total())
+    compare(needed(graph, train), phalanx_data::memory())
 }
 
-fn compare(needed: u64, have: Option<u64>) -> Result<(), TrainError> {
+fn compare(needed: u64, have: Option<ByteSize>) -> Result<(), TrainError> {
     match have {
-        Some(have) if needed > have => {
-            Err(TrainError::Memory { needed: ByteSize(needed), have: ByteSize(have) })
-        }
+        Some(have) if needed > have.0 => Err(TrainError::Memory { needed: ByteSize(needed), have }),
         _ => Ok(()),
     }
 }
@@ -31,27 +29,15 @@ pub(super) fn of_batch(graph: &Graph, train: &TrainConfig, batch: usize) -> u64 
     graph.cost().training_bytes(batch, per_parameter)
 }
 
-/// The memory of this machine, if it is known.
-fn total() -> Option<u64> {
-    parse(&std::fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn parse(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kilobytes.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let have = parse("MemTotal:        2048 kB\nMemFree:  1 kB\n");
-        assert_eq!(have, Some(2 << 20));
+        let have = Some(ByteSize(2 << 20));
         assert!(compare(2 << 20, have).is_ok());
         assert!(matches!(compare((2 << 20) + 1, have), Err(TrainError::Memory { .. })));
-        assert!(compare(u64::MAX, parse("nothing")).is_ok());
+        assert!(compare(u64::MAX, None).is_ok());
     }
 }

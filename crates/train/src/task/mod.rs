@@ -135,9 +135,10 @@ impl Task {
         // Paths are absolute by now.
         let train = match &stream {
             Some(stream) => Dataset::new(stream.source())?,
-            None => Dataset::open(&data.train, Path::new(""))?,
+            None => Dataset::open(&data.limited(&data.train), Path::new(""))?,
         };
-        let valid = data.valid.as_ref().map(|spec| Dataset::open(spec, Path::new(""))).transpose()?;
+        let valid =
+            data.valid.as_ref().map(|spec| Dataset::open(&data.limited(spec), Path::new(""))).transpose()?;
         let objective = objective_of(&config);
         let task = Self::assemble(config, found, (train, valid), objective, threads)?;
         Ok(Self { stream, ..task })

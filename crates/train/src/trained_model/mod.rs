@@ -2,9 +2,11 @@
 
 mod error;
 mod fuse;
+mod origin;
 
 pub use error::TrainedModelError;
 pub use fuse::{FuseError, Fused, fuse};
+pub use origin::{Damage, ModelOrigin};
 
 use crate::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
 use crate::error::TrainError;
@@ -15,7 +17,7 @@ use phalanx_data::{Dataset, Labels, Transform};
 use phalanx_engine::{CompileOptions, Loss, Metric, Model, Objective, OwnLoss};
 use phalanx_graph::{Graph, Weights, onnx, weights};
 use phalanx_records::run_dir::{
-    Checkpoint, MODEL, RUN_FILE, Status, is_run, newest_checkpoint, read_classes, read_run,
+    Checkpoint, MODEL, RUN_FILE, Status, is_run, newest_usable, read_classes, read_run,
 };
 use phalanx_records::{Evaluation, Predictions, params_hash};
 use std::path::{Path, PathBuf};
@@ -34,6 +36,8 @@ pub struct TrainedModel {
     pub config: Option<RunConfig>,
     /// The names of its classes, if its run had them.
     pub classes: Option<Vec<String>>,
+    /// Which state of its run it is.
+    pub origin: ModelOrigin,
     /// The objective of its run, if that was a custom loss.
     own: Option<Objective>,
 }
@@ -50,14 +54,14 @@ pub struct LoadOptions {
 impl TrainedModel {
     /// A graph with its weights, without a run.
     pub fn new(graph: Graph, weights: Weights) -> Self {
-        Self { graph, weights, config: None, classes: None, own: None }
+        Self { graph, weights, config: None, classes: None, origin: ModelOrigin::default(), own: None }
     }
 
     /// The result of a task.
     pub fn of_task(task: Task, weights: Weights) -> Self {
         let own = Some(task.objective).filter(|objective| objective.named().is_none());
         let classes = task.train.classes().map(<[String]>::to_vec);
-        Self { graph: task.graph, weights, config: Some(task.config), classes, own }
+        Self { config: Some(task.config), classes, own, ..Self::new(task.graph, weights) }
     }
 
     /// Loads a run directory, a checkpoint in one, an `.onnx` file, or a `.safetensors` file of a given model.
@@ -96,12 +100,17 @@ impl TrainedModel {
     fn of_run(path: &Path, config: Option<RunConfig>) -> Result<Self, TrainedModelError> {
         let config = config_of(path, config)?;
         let graph = find_model(&config.model).map_err(TrainError::from)?.graph;
-        let weights = match finished(path, &graph)? {
-            Some(weights) => weights,
-            None => newest_checkpoint(path).map_err(TrainError::from)?.0.weights,
+        let (weights, origin) = match finished(path, &graph)? {
+            Ok(finished) => finished,
+            Err(mut damage) => {
+                let (checkpoint, unusable) = newest_usable(path).map_err(TrainError::from)?;
+                damage.extend(unusable.into_iter().map(Damage::from));
+                let step = Some(checkpoint.manifest.step);
+                (checkpoint.weights, ModelOrigin { step, damage })
+            }
         };
         let classes = read_classes(path).map_err(TrainError::from)?;
-        Ok(Self { config: Some(config), classes, ..Self::new(graph, weights) })
+        Ok(Self { config: Some(config), classes, origin, ..Self::new(graph, weights) })
     }
 
     /// The model of a run at one step, with the configuration of the run unless another is given.
@@ -116,7 +125,8 @@ impl TrainedModel {
         let config = config_of(run, config)?;
         let graph = find_model(&config.model).map_err(TrainError::from)?.graph;
         let classes = read_classes(run).map_err(TrainError::from)?;
-        Ok(Self { config: Some(config), classes, ..Self::new(graph, checkpoint.weights) })
+        let origin = ModelOrigin { step: Some(checkpoint.manifest.step), damage: Vec::new() };
+        Ok(Self { config: Some(config), classes, origin, ..Self::new(graph, checkpoint.weights) })
     }
 
     /// The model of a run that is being trained elsewhere, without its weights.
@@ -293,15 +303,22 @@ fn config_of(run: &Path, config: Option<RunConfig>) -> Result<RunConfig, Trained
     }
 }
 
-/// The weights of a finished run, unless it continued after they were written.
-fn finished(path: &Path, graph: &Graph) -> Result<Option<Weights>, TrainedModelError> {
+/// The weights of a finished run, or why they are not used, if they should be.
+fn finished(
+    path: &Path,
+    graph: &Graph,
+) -> Result<Result<(Weights, ModelOrigin), Vec<Damage>>, TrainedModelError> {
     let file: PathBuf = path.join(MODEL);
     let state = read_run(path).map_err(TrainError::from)?.state;
     if state.state != Status::Finished || !file.is_file() {
-        return Ok(None);
+        return Ok(Err(Vec::new()));
     }
     let weights = load_weights(&file, graph)?;
-    Ok((state.params_hash == Some(params_hash(&weights))).then_some(weights))
+    if state.params_hash != Some(params_hash(&weights)) {
+        let why = "it has other weights than the run wrote".to_owned();
+        return Ok(Err(vec![Damage { step: state.steps, path: file, why }]));
+    }
+    Ok(Ok((weights, ModelOrigin { step: Some(state.steps), damage: Vec::new() })))
 }
 
 fn load_weights(path: &Path, graph: &Graph) -> Result<Weights, TrainedModelError> {
