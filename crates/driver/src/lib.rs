@@ -90,7 +90,9 @@ pub fn drive(
     let mut driver = Driver::new(fabric.clone(), &task, opened, options);
     driver.book.begin(driver.place())?;
     if !driver.options.private {
-        driver.files = files::offer(fabric, &task.config)?;
+        let (files, notes) = files::offer(fabric, &task.config)?;
+        driver.files = files;
+        notes.into_iter().for_each(|note| events.on(Event::Warning(note)));
     }
     driver.tell_start(events);
     let result = runtime.block_on(driver.run(stop, events));

@@ -19,7 +19,7 @@ mod threads;
 pub use background::Background;
 pub use error::NodesError;
 pub use local::{LocalNodes, LocalSpec};
-pub use node::{Node, machine};
+pub use node::{Node, NodeOptions, machine};
 pub use program::{NODE_PROGRAM, Program, node_program};
 pub use store::{NodeStore, NodeStoreError, NodeStoreSpec};
 pub use threads::{ThreadNodes, ThreadSpec};

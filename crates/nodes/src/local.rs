@@ -34,6 +34,8 @@ pub struct LocalSpec {
     pub cores: Option<u32>,
     /// Whether jobs of kind `exec` may run commands.
     pub allow_exec: bool,
+    /// Files and folders of this process's own run, which they open in place.
+    pub run_files: Vec<PathBuf>,
     /// Whether a node that ends is started again. Such nodes are not interrupted together with this process: what
     /// started them stops them when they have said all.
     pub restart: bool,
@@ -54,6 +56,7 @@ impl LocalSpec {
             count,
             cores: None,
             allow_exec: false,
+            run_files: Vec::new(),
             restart: false,
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -84,6 +87,9 @@ impl LocalSpec {
         }
         if self.allow_exec {
             command.arg("--allow-exec");
+        }
+        for file in &self.run_files {
+            command.arg("--run-file").arg(file);
         }
         command.args(&self.arguments);
         if self.restart {

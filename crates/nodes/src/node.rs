@@ -3,13 +3,22 @@
 use phalanx_fabric::{Fabric, FabricConfig};
 use phalanx_jobs::{ComputingNode, Handlers, NodeError, ResultMemory, Stopper};
 use phalanx_measure::this_host;
-use phalanx_rank::Offer;
+use phalanx_rank::{DataRoots, FileCache, Offer, longest_file};
 use phalanx_train::{Compute, Losses, MakeCompute};
-use phalanx_trial::TrialHost;
+use phalanx_trial::{TrialHost, TrialHostOptions};
 use phalanx_types::{ByteSize, NodeId, Resources};
 use std::ffi::OsString;
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// What a node has and allows besides its handlers.
+#[derive(Debug, Clone, Default)]
+pub struct NodeOptions {
+    /// Losses of the user's own: the node takes part in runs whose `train.own_loss` is one of them.
+    pub losses: Losses,
+    /// What runs and trials may open besides the files that their drivers list.
+    pub data_roots: DataRoots,
+}
 
 /// A node of this process: it solves jobs with handlers of the program and trials of searches, takes part in runs of its
 /// domain and can be measured.
@@ -29,7 +38,7 @@ impl Node {
     /// # Errors
     /// The domain cannot be joined.
     pub async fn start(config: FabricConfig, handlers: Handlers) -> Result<Self, NodeError> {
-        Self::start_with(config, handlers, Losses::new()).await
+        Self::start_as(config, handlers, NodeOptions::default()).await
     }
 
     /// The same with losses of the user's own: the node takes part in runs whose `train.own_loss` is one of them.
@@ -41,16 +50,32 @@ impl Node {
         handlers: Handlers,
         losses: Losses,
     ) -> Result<Self, NodeError> {
+        Self::start_as(config, handlers, NodeOptions { losses, ..NodeOptions::default() }).await
+    }
+
+    /// The same with all that may be said of a node.
+    ///
+    /// # Errors
+    /// The domain cannot be joined.
+    pub async fn start_as(
+        config: FabricConfig,
+        handlers: Handlers,
+        options: NodeOptions,
+    ) -> Result<Self, NodeError> {
+        let NodeOptions { losses, data_roots: roots } = options;
         let cores = config.resources.cores.max(1) as usize;
         let compute: MakeCompute = Arc::new(move |threads| Compute::cpu(Some(threads.unwrap_or(cores))));
-        let trials = TrialHost::new(compute.clone(), losses.clone());
+        let files =
+            FileCache::usual().with_roots(roots.clone()).with_limit(longest_file(config.resources.memory));
+        let trial_options = TrialHostOptions { files, ..TrialHostOptions::default() };
+        let trials = TrialHost::with(compute.clone(), losses.clone(), trial_options);
         // Programs of trials are programs like any other.
         let programs = handlers.kinds().any(|kind| kind == phalanx_launch::PROGRAMS);
         let jobs = ComputingNode::start(config, trials.add_to(handlers, programs)).await?;
         trials.join(jobs.fabric());
         phalanx_measure::serve(jobs.fabric(), compute.clone());
         let (ended, over) = watch::channel(0);
-        let offer = Offer { compute, account: jobs.account().clone(), losses, over: ended };
+        let offer = Offer { compute, account: jobs.account().clone(), losses, roots, over: ended };
         tokio::spawn(phalanx_rank::serve(jobs.fabric().clone(), offer));
         Ok(Self { jobs, trials, over })
     }

@@ -2,12 +2,14 @@
 
 use crate::background::Background;
 use crate::error::NodesError;
-use crate::node::{Node, machine};
+use crate::node::{Node, NodeOptions, machine};
 use phalanx_fabric::{FabricConfig, NodeKind};
 use phalanx_jobs::{Handlers, NodeError, Stopper};
+use phalanx_rank::DataRoots;
 use phalanx_train::Losses;
 use phalanx_types::{ByteSize, DomainName, Resources};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use tokio::task::JoinHandle;
 
 /// Which nodes to start in this process.
@@ -21,12 +23,14 @@ pub struct ThreadSpec {
     pub cores: Option<u32>,
     /// Losses of the user's own that they have.
     pub losses: Losses,
+    /// Files and folders of this process's own runs, which they open in place.
+    pub run_files: Vec<PathBuf>,
 }
 
 impl ThreadSpec {
     /// This many nodes that share the machine.
     pub fn new(domain: DomainName, count: usize) -> Self {
-        Self { domain, count, cores: None, losses: Losses::new() }
+        Self { domain, count, cores: None, losses: Losses::new(), run_files: Vec::new() }
     }
 }
 
@@ -53,6 +57,8 @@ impl ThreadNodes {
         let whole = machine();
         let count = u32::try_from(spec.count.max(1)).unwrap_or(u32::MAX);
         let cores = spec.cores.unwrap_or_else(|| (whole.cores / count).max(1));
+        let options =
+            NodeOptions { losses: spec.losses.clone(), data_roots: DataRoots::of_driver(&spec.run_files) };
         for number in 1..=spec.count {
             let background = Background::start(&format!("node n{number}"))?;
             let mut config =
@@ -61,7 +67,7 @@ impl ThreadNodes {
             config.mdns = false;
             let memory = ByteSize(whole.memory.0 / u64::from(count));
             config.resources = Resources { cores, memory, ..whole.clone() };
-            let node = background.block_on(Node::start_with(config, handlers(), spec.losses.clone()))?;
+            let node = background.block_on(Node::start_as(config, handlers(), options.clone()))?;
             let stopper = node.stopper();
             let work = background.handle().spawn(node.run());
             nodes.nodes.push(Running { stopper, work, background });

@@ -11,6 +11,12 @@ use phalanx_records::ModelState;
 use phalanx_records::StateError;
 use phalanx_types::Epoch;
 use phalanx_wire::train::{Get, Give, HoldRef, Ops, Source, Start};
+use std::sync::Arc;
+
+/// Parts of the state that one part is made of, at most: each is fetched by a thread.
+const MOST_GETS: usize = 48;
+/// Parts of the state that a rank sends at once, at most.
+const MOST_GIVES: usize = 16;
 
 /// Fetches parts of the state from nodes and from the driver, each of at most `most` bytes. All are fetched at once, so
 /// that no sender runs into its time limit.
@@ -27,6 +33,9 @@ fn get_all(
         }
         Source::Driver(state) => Ok(connector.fetch(epoch, state)?),
     };
+    if gets.len() > MOST_GETS {
+        return Err(broken(format!("{} parts are to make one part of the state", gets.len())));
+    }
     std::thread::scope(|scope| {
         let threads: Vec<_> = gets.iter().map(|get| scope.spawn(move || one(get))).collect();
         let panicked = |_: Box<dyn std::any::Any + Send>| broken("what others give was not taken".to_owned());
@@ -84,7 +93,13 @@ impl Worker<'_> {
             None => self.held(give.ops, give.step)?.to_bytes()?.into(),
         };
         let (to, ops) = (give.to.clone(), give.ops);
+        // The receiver reports that it did not get what is not sent.
+        if Arc::strong_count(&self.gives) > MOST_GIVES {
+            return Err(broken(format!("{MOST_GIVES} parts of the state are being sent already")));
+        }
+        let sending = self.gives.clone();
         let send = move || {
+            let _sending = sending;
             if let Err(error) = connector.give(epoch, &to, ops, &bytes) {
                 // The receiver reports that it did not get it.
                 tracing::debug!(%to, %error, "could not give a part of the state");

@@ -10,7 +10,7 @@ use phalanx_records::{Blame, RecordError, StateError};
 use phalanx_train::config::ConfigError;
 use phalanx_train::stream::FeedError;
 use phalanx_train::{MissingLoss, ModelError, TrainError};
-use phalanx_types::{Class, NodeId};
+use phalanx_types::{ByteSize, Class, NodeId};
 use phalanx_wire::train_reason::StepFailure;
 use std::path::PathBuf;
 
@@ -52,6 +52,12 @@ pub enum FileProblem {
     OtherBytes,
     #[error("could not write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
+    #[error("names a file that is not in the list of the run's files, and in no directory of --data-root")]
+    NotListed,
+    #[error("is no name that a file can be kept under")]
+    Name,
+    #[error("has {}, of which this node fetches {} at most", ByteSize(*bytes), ByteSize(*limit))]
+    TooLong { bytes: u64, limit: u64 },
 }
 
 /// Errors of training that happen on a node.

@@ -1,20 +1,26 @@
-//! Files of a run that this node does not have: they come from another node, once, and are kept.
+//! Files that this node keeps for runs: they come from another node, once, and are known by their hash.
+//!
+//! A peer decides what is in a file and how long it is, never where it is on this node. Files are kept in a directory
+//! of the user's own, by hash and by the last part of the peer's name for them, and are read from there or from a
+//! directory that the node was allowed to use ([`DataRoots`]).
 
+use super::data_roots::DataRoots;
 use crate::error::{FileProblem, RankError};
 use bytes::Bytes;
-use phalanx_data::map_open;
-use phalanx_train::config::Override;
-use phalanx_wire::train::FileRef;
+use phalanx_own_files::{
+    link_private, open_private, open_regular, own_dir, plain_name, user_temp_dir, write_private,
+};
+use ring::digest::{Context, SHA256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// Brings the bytes of a file from the driver.
-pub(super) type FetchFile = Box<dyn Fn(&FileRef) -> Result<Bytes, FileProblem> + Send>;
+/// Bytes that are hashed at once.
+const BLOCK: usize = 1 << 20;
 
 /// The SHA-256 of a file.
 pub type FileHash = [u8; 32];
@@ -22,45 +28,73 @@ pub type FileHash = [u8; 32];
 /// A file as another node has it.
 #[derive(Debug, Clone, Copy)]
 pub struct WantedFile<'a> {
+    /// The key of the run file that names it, or the folder that it is in.
+    pub key: &'a str,
     /// Where the other node has it.
     pub path: &'a str,
     pub bytes: u64,
     pub sha256: &'a FileHash,
 }
 
+/// Which file it is, how long, and when it was written last.
+type FileState = (u64, u64, u64, Option<SystemTime>);
+
 /// The hashes of files, each computed once for as long as the file has the same length and time.
 #[derive(Debug, Default)]
-pub struct FileHashes(BTreeMap<(PathBuf, u64, Option<SystemTime>), FileHash>);
+pub struct FileHashes(BTreeMap<FileState, FileHash>);
 
 impl FileHashes {
-    /// The hash and the length of a file.
+    /// The hash and the length of a regular file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or is a pipe or a device.
     pub fn of(&mut self, path: &Path) -> io::Result<(FileHash, u64)> {
-        let about = std::fs::metadata(path)?;
-        let state = (path.to_owned(), about.len(), about.modified().ok());
+        self.of_open(&open_regular(path)?)
+    }
+
+    /// The same for an open file.
+    fn of_open(&mut self, mut file: &File) -> io::Result<(FileHash, u64)> {
+        let about = file.metadata()?;
+        let state = (about.dev(), about.ino(), about.len(), about.modified().ok());
         if let Some(hash) = self.0.get(&state) {
             return Ok((*hash, about.len()));
         }
-        let bytes = map_open(&File::open(path)?)?;
-        let hash = hash_of(&bytes);
-        self.0.insert(state, hash);
-        Ok((hash, bytes.len() as u64))
+        let (mut context, mut block, mut len) = (Context::new(&SHA256), vec![0; BLOCK], 0);
+        loop {
+            let read = file.read(&mut block)?;
+            if read == 0 {
+                break;
+            }
+            context.update(block.get(..read).unwrap_or_default());
+            len += read as u64;
+        }
+        let mut hash = [0; 32];
+        hash.copy_from_slice(context.finish().as_ref());
+        if len == about.len() {
+            self.0.insert(state, hash);
+        }
+        Ok((hash, len))
     }
 }
 
-/// Files of other nodes that this node has: where they have them, too, or in a directory of its own.
+/// Files of other nodes that this node has, in a directory of the user's own.
 #[derive(Debug)]
 pub struct FileCache {
+    /// Above `dir`; only this user can read it.
+    base: PathBuf,
     dir: PathBuf,
+    roots: DataRoots,
     hashes: FileHashes,
+    /// The longest file that is fetched.
+    most: u64,
 }
 
 impl FileCache {
     /// Files that are kept in a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), hashes: FileHashes::default() }
+        let base = dir.into();
+        let dir = base.join("files");
+        Self { base, dir, roots: DataRoots::default(), hashes: FileHashes::default(), most: u64::MAX }
     }
 
     /// Files that are kept where this user's caches are; `PHALANX_CACHE_DIR` names another place.
@@ -68,81 +102,125 @@ impl FileCache {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let own = set("PHALANX_CACHE_DIR").or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("phalanx")));
         let home = || set("HOME").map(|home| home.join(".cache").join("phalanx"));
-        Self::new(
-            own.or_else(home).unwrap_or_else(|| std::env::temp_dir().join("phalanx-cache")).join("files"),
-        )
+        Self::new(own.or_else(home).unwrap_or_else(user_temp_dir))
+    }
+
+    /// The same for a node that may use these directories, too.
+    #[must_use]
+    pub fn with_roots(self, roots: DataRoots) -> Self {
+        Self { roots, ..self }
+    }
+
+    /// The same for a node that fetches no longer files than this.
+    #[must_use]
+    pub fn with_limit(self, most: u64) -> Self {
+        Self { most, ..self }
+    }
+
+    /// Where a path of a run file is on this node that its driver has not listed.
+    pub(crate) fn unlisted(&self, named: &Path) -> Option<PathBuf> {
+        self.roots.find(named)
     }
 
     /// Where a file is on this node; fetched if it is not here.
     ///
     /// # Errors
-    /// It cannot be fetched or written, or what came is another file.
+    /// It cannot be fetched or written, it is too long, or what came is another file.
     pub fn bring(
         &mut self,
         file: WantedFile<'_>,
         fetch: impl FnOnce() -> Result<Bytes, FileProblem>,
     ) -> Result<PathBuf, RankError> {
-        if self.has(Path::new(file.path), file) {
-            return Ok(file.path.into());
-        }
-        // Only the last part of the other node's name: nothing is written outside of the directory.
-        let name = Path::new(file.path).file_name().map_or_else(|| "file".into(), ToOwned::to_owned);
-        let dir = self.dir.join(hex(file.sha256));
-        let path = dir.join(name);
-        if self.has(&path, file) {
+        if let Some(path) = self.in_roots(file) {
             return Ok(path);
         }
         let failed = |problem| RankError::File { path: file.path.to_owned(), problem };
+        let name = plain_name(Path::new(file.path)).ok_or_else(|| failed(FileProblem::Name))?;
+        let dir = self.dir.join(hex(file.sha256));
+        let path = dir.join(name);
+        if self.has(&dir, name, file) {
+            return Ok(path);
+        }
+        if file.bytes > self.most {
+            return Err(failed(FileProblem::TooLong { bytes: file.bytes, limit: self.most }));
+        }
         let bytes = fetch().map_err(failed)?;
-        if hash_of(&bytes) != *file.sha256 {
+        if bytes.len() as u64 != file.bytes || hash_of(&bytes) != *file.sha256 {
             return Err(failed(FileProblem::OtherBytes));
         }
-        match write_new(&dir, &path, &bytes) {
-            Err(source) if !self.has(&path, file) => Err(failed(FileProblem::Write { path, source })),
-            _ => Ok(path),
+        let write = || self.own_dirs(&dir).and_then(|()| write_private(&path, &bytes));
+        write().map_err(|source| failed(FileProblem::Write { path: path.clone(), source }))?;
+        Ok(path)
+    }
+
+    /// Lets nodes of this user on this host find a file under its hash without a copy.
+    ///
+    /// Does nothing where that is not possible: then nodes fetch the file.
+    pub fn share(&self, path: &Path, sha256: &FileHash) {
+        let Some(name) = plain_name(path) else { return };
+        let dir = self.dir.join(hex(sha256));
+        let shared = self.own_dirs(&dir).and_then(|()| link_private(path, &dir.join(name)));
+        if let Err(error) = shared {
+            tracing::debug!(%error, "nodes of this host fetch a file");
         }
     }
 
-    /// Whether a file is there and is the one that is meant.
-    fn has(&mut self, path: &Path, file: WantedFile<'_>) -> bool {
-        let same_size = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == file.bytes);
-        same_size && self.hashes.of(path).is_ok_and(|(hash, _)| hash == *file.sha256)
-    }
-}
-
-/// Other nodes of this host or process may be at it, too.
-fn write_new(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let beside = dir.join(format!(".{}-{number}.tmp", std::process::id()));
-    std::fs::create_dir_all(dir)?;
-    std::fs::write(&beside, bytes)?;
-    std::fs::rename(&beside, path)
-}
-
-/// Sees that every file is here, and says under which names.
-pub(super) fn bring(
-    files: &[FileRef],
-    fetch: &FetchFile,
-    cache: &mut FileCache,
-) -> Result<Vec<Override>, RankError> {
-    let mut said = Vec::new();
-    for file in files {
-        let wanted = WantedFile { path: &file.path, bytes: file.bytes, sha256: &file.sha256 };
-        let path = cache.bring(wanted, || fetch(file))?;
-        if path == Path::new(&file.path) {
-            continue;
+    /// Puts files into a directory of this cache, under these names in it; gives the directory. `files` are where
+    /// [`FileCache::bring`] has put them.
+    pub(crate) fn tree(&mut self, files: &[(PathBuf, PathBuf, FileHash)]) -> io::Result<PathBuf> {
+        let mut all = Context::new(&SHA256);
+        for (name, _, hash) in files {
+            all.update(name.as_os_str().as_encoded_bytes());
+            all.update(&[0]);
+            all.update(hash);
         }
-        // A text in JSON is one in TOML.
-        let text = serde_json::Value::from(path.to_string_lossy()).to_string();
-        said.push(Override::flag("the driver", &file.key, text));
+        let tree = self.base.join("trees").join(hex(all.finish().as_ref()));
+        own_dir(&self.base)?;
+        own_dir(&self.base.join("trees"))?;
+        own_dir(&tree)?;
+        for (name, path, hash) in files {
+            let to = tree.join(name);
+            let (Some(dir), Some(file)) = (to.parent(), to.file_name()) else { continue };
+            let mut there = || Some(self.hashes.of_open(&open_private(dir, Path::new(file)).ok()?).ok()?.0);
+            if there() == Some(*hash) {
+                continue;
+            }
+            own_dir(dir)?;
+            match link_private(path, &to) {
+                Ok(()) => {}
+                Err(_) => write_private(&to, &std::fs::read(path)?)?,
+            }
+        }
+        Ok(tree)
     }
-    Ok(said)
+
+    /// Where a file is in a directory that this node may use, if it is the one that is meant.
+    fn in_roots(&mut self, file: WantedFile<'_>) -> Option<PathBuf> {
+        let path = self.roots.find(Path::new(file.path))?;
+        let opened = open_regular(&path).ok().filter(|opened| is_as_long(opened, file))?;
+        let (hash, _) = self.hashes.of_open(&opened).ok()?;
+        (hash == *file.sha256).then_some(path)
+    }
+
+    /// Whether a file is kept and is the one that is meant.
+    fn has(&mut self, dir: &Path, name: &Path, file: WantedFile<'_>) -> bool {
+        let opened = open_private(dir, name).ok().filter(|opened| is_as_long(opened, file));
+        opened.is_some_and(|opened| self.hashes.of_open(&opened).is_ok_and(|(hash, _)| hash == *file.sha256))
+    }
+
+    fn own_dirs(&self, dir: &Path) -> io::Result<()> {
+        [self.base.as_path(), &self.dir, dir].into_iter().try_for_each(own_dir)
+    }
 }
 
+fn is_as_long(opened: &File, file: WantedFile<'_>) -> bool {
+    opened.metadata().is_ok_and(|about| about.len() == file.bytes)
+}
+
+/// The SHA-256 of bytes.
 fn hash_of(bytes: &[u8]) -> FileHash {
     let mut hash = [0; 32];
-    hash.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref());
+    hash.copy_from_slice(ring::digest::digest(&SHA256, bytes).as_ref());
     hash
 }
 
@@ -155,55 +233,4 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use phalanx_wire::bulk::BlobId;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-
-    fn file(path: &Path, bytes: &[u8]) -> FileRef {
-        let path = path.to_string_lossy().into_owned();
-        FileRef {
-            key: "data.train.file".to_owned(),
-            path,
-            bytes: bytes.len() as u64,
-            sha256: hash_of(bytes),
-            blob: BlobId(1),
-        }
-    }
-
-    #[test]
-    fn what_is_here_is_used_and_the_rest_comes_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let (here, mut cache) = (dir.path().join("here.npz"), FileCache::new(dir.path().join("kept")));
-        std::fs::write(&here, b"here").unwrap();
-        let fetched = Arc::new(AtomicUsize::new(0));
-        let count = fetched.clone();
-        let fetch: FetchFile = Box::new(move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-            Ok(Bytes::from_static(b"there"))
-        });
-        let there = file(Path::new("/nowhere/../there.npz"), b"there");
-        for _ in 0..2 {
-            let said = bring(&[file(&here, b"here"), there.clone()], &fetch, &mut cache).unwrap();
-            let [said] = said.as_slice() else { panic!("{said:?}") };
-            assert!(said.value.contains("kept") && said.value.ends_with("there.npz\""), "{said:?}");
-        }
-        assert_eq!(fetched.load(Ordering::Relaxed), 1);
-        // Another file of the same length is another file.
-        let other = FileRef { sha256: [9; 32], ..file(&here, b"here") };
-        assert!(bring(&[other], &fetch, &mut cache).unwrap_err().to_string().contains("other bytes"));
-    }
-
-    #[test]
-    fn a_file_that_has_changed_has_another_hash() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("data");
-        let mut hashes = FileHashes::default();
-        for bytes in [&b"first"[..], b"second"] {
-            std::fs::write(&path, bytes).unwrap();
-            assert_eq!(hashes.of(&path).unwrap(), (hash_of(bytes), bytes.len() as u64));
-        }
-        assert!(hashes.of(&dir.path().join("nowhere")).is_err());
-    }
-}
+mod tests;

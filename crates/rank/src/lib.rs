@@ -10,9 +10,11 @@
 //! [`phalanx_protocol`] decides; here are sockets, threads and clocks.
 
 mod acquire_state;
+mod budget;
 mod connector;
 mod control_lane;
 mod copies;
+mod data_roots;
 mod error;
 mod exchange;
 mod files;
@@ -25,7 +27,9 @@ mod outlet;
 mod part;
 mod part_frames;
 mod pipe;
+mod refusal;
 mod rings;
+mod run_files;
 mod service;
 mod session;
 mod spans;
@@ -36,9 +40,13 @@ mod tests;
 mod waiting;
 mod worker;
 
+pub use budget::longest_file;
+pub use data_roots::DataRoots;
 pub use error::{FileProblem, RankError};
 pub use files::{FileCache, FileHash, FileHashes, WantedFile};
 pub use in_process::Trainer;
 pub use part::names_of;
+pub use refusal::fault_in;
+pub use run_files::{FilesOfRun, MOST_FILES, bring_all, files_of, parse_of_peer};
 pub use service::{Offer, serve};
 pub use streams::take_part;

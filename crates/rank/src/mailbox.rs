@@ -1,5 +1,6 @@
 //! What the shell of a node tells a replica that is in the middle of something.
 
+use super::budget::Charge;
 use super::live_query::LiveQuery;
 use bytes::Bytes;
 use phalanx_collective::{GroupAborter, Socket};
@@ -20,9 +21,9 @@ pub(crate) struct Mailbox {
     wish: Mutex<Option<(Epoch, Wish)>>,
     group: Mutex<Ends>,
     /// Parts of a state that have come, of a group of some epoch.
-    parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
+    parts: Mutex<Vec<(Epoch, usize, Bytes, Charge)>>,
     /// Live queries in order of arrival, with the epoch of the group that is to answer.
-    queries: Mutex<Vec<(Epoch, LiveQuery)>>,
+    queries: Mutex<Vec<(Epoch, LiveQuery, Charge)>>,
     /// The newest group that made a checkpoint, and how many of its checkpoints the driver has not taken. The driver does
     /// not take checkpoints of older groups.
     untaken: Mutex<(Epoch, usize)>,
@@ -71,26 +72,26 @@ impl Mailbox {
     }
 
     /// A part of the state has come, for a replica that is new to a group.
-    pub(super) fn add_part(&self, epoch: Epoch, part: usize, bytes: Bytes) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, part, bytes));
+    pub(super) fn add_part(&self, epoch: Epoch, part: usize, bytes: Bytes, charge: Charge) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, part, bytes, charge));
     }
 
     /// Takes the parts that have come for a group; parts for other groups are dropped.
     pub(super) fn take_parts(&self, epoch: Epoch) -> Vec<(usize, Bytes)> {
         let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
-        parts.into_iter().filter(|(of, ..)| *of == epoch).map(|(_, part, bytes)| (part, bytes)).collect()
+        parts.into_iter().filter(|(of, ..)| *of == epoch).map(|(_, part, bytes, _)| (part, bytes)).collect()
     }
 
     /// Adds a live query for the group of an epoch.
-    pub(super) fn add_query(&self, epoch: Epoch, ask: LiveQuery) {
-        self.queries.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, ask));
+    pub(super) fn add_query(&self, epoch: Epoch, ask: LiveQuery, charge: Charge) {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, ask, charge));
     }
 
     /// Takes the next live query for a group; queries for older groups are dropped.
     pub(super) fn take_query(&self, epoch: Epoch) -> Option<LiveQuery> {
         let mut asks = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-        asks.retain(|(of, _)| *of >= epoch);
-        let first = asks.iter().position(|(of, _)| *of == epoch)?;
+        asks.retain(|(of, ..)| *of >= epoch);
+        let first = asks.iter().position(|(of, ..)| *of == epoch)?;
         Some(asks.remove(first).1)
     }
 

@@ -10,13 +10,19 @@ use std::fmt;
 #[derive(Debug, Clone)]
 pub(crate) struct Reports {
     pub(super) number: u64,
-    pub(super) to: tokio::sync::mpsc::UnboundedSender<(u64, Report)>,
+    pub(super) to: tokio::sync::mpsc::Sender<(u64, Report)>,
 }
 
 impl Reports {
+    /// Blocks while the shell has not taken the reports before. For threads other than the runtime's.
     pub(super) fn say(&self, report: Report) {
         // A shell that has ended wants to hear nothing.
-        drop(self.to.send((self.number, report)));
+        drop(self.to.blocking_send((self.number, report)));
+    }
+
+    /// The same for a task of the runtime, which must not block.
+    pub(super) async fn say_later(&self, report: Report) {
+        drop(self.to.send((self.number, report)).await);
     }
 }
 

@@ -3,13 +3,14 @@
 //! Every run has a claim on the node's account. A run that does not fit is refused after a moment. It keeps its turn
 //! among the runs that wait, and jobs make room for it, until its driver has asked again.
 
-use super::files::FetchFile;
+use super::budget::{Budget, longest_file};
 use super::live_query::LiveQuery;
 use super::mailbox::Mailbox;
 use super::outlet::Reports;
 use super::streams::FabricConnector;
 use super::waiting::Waiting;
-use super::worker::{self, Beginning, Opening, Order, Report, with_causes};
+use super::worker::{self, Beginning, FetchFile, Opening, Order, Report, with_causes};
+use crate::data_roots::DataRoots;
 use crate::error::FileProblem;
 use phalanx_account::{ClaimGuard, Holder, NodeAccount};
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
@@ -21,16 +22,25 @@ use phalanx_wire::detail::Detail;
 use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{AskRef, Asked, Enlist, FromReplica, PartRef, ShareAsk, StateRef, ToReplica};
 use phalanx_wire::train_reason::{BreakReason, CloseReason, QueryRefusal, RunRefusal};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// Reports that are put into one message, at most.
 const BURST: usize = 64;
+/// Reports of all replicas that wait; then replicas wait.
+const MOST_REPORTS: usize = 4096;
+/// Orders that wait for a replica. A driver that sends more does not follow the protocol.
+const MOST_ORDERS: usize = 1024;
+/// Stands for all groups of a run that is closed.
+const CLOSED: Epoch = Epoch(u64::MAX);
+/// Answers and checkpoints of a run that its driver has not taken.
+const MOST_HELD: usize = 256;
 /// Runs that wait at once; more are refused without waiting.
 const MAX_WAITING: usize = 64;
 
@@ -41,6 +51,8 @@ pub struct Offer {
     pub account: NodeAccount,
     /// The custom losses that it has; a run with another is refused.
     pub losses: Losses,
+    /// What runs may open besides the files that their drivers list.
+    pub roots: DataRoots,
     /// Counts the runs that their drivers have ended on this node.
     pub over: watch::Sender<u64>,
 }
@@ -54,17 +66,19 @@ impl std::fmt::Debug for Offer {
 /// Trains what drivers ask for, as far as the account has room for it, until the fabric ends.
 pub async fn serve(fabric: Fabric, offer: Offer) {
     let events = fabric.channel(FrameKind::Train);
-    let (reports, heard) = mpsc::unbounded_channel();
-    let Offer { compute, account, losses, over } = offer;
+    let (reports, heard) = mpsc::channel(MOST_REPORTS);
+    let Offer { compute, account, losses, roots, over } = offer;
     let service = Service {
         fabric,
         compute,
         account,
         losses,
+        roots,
         over,
         peers: BTreeMap::new(),
         open: BTreeMap::new(),
         waiting: BTreeMap::new(),
+        closing: BTreeMap::new(),
         reports,
         next: 0,
     };
@@ -76,13 +90,30 @@ struct Service {
     compute: MakeCompute,
     account: NodeAccount,
     losses: Losses,
+    roots: DataRoots,
     over: watch::Sender<u64>,
     peers: BTreeMap<LinkKey, Peer>,
     open: BTreeMap<RunId, Open>,
     /// Runs that did not fit when they came.
     waiting: BTreeMap<RunId, Waiting>,
-    reports: mpsc::UnboundedSender<(u64, Report)>,
+    /// Runs whose replica was closed, but whose thread has not ended. There is never more than one thread of a run.
+    closing: BTreeMap<RunId, Closing>,
+    reports: mpsc::Sender<(u64, Report)>,
     next: u64,
+}
+
+/// A run that is opened anew, if at all, when the thread of its replica has ended.
+struct Closing {
+    number: u64,
+    next: Option<Next>,
+}
+
+/// How a run is opened anew: as its driver has said last.
+struct Next {
+    driver: Peer,
+    enlist: Enlist,
+    /// What the replica before has of the account.
+    claim: Option<Arc<ClaimGuard>>,
 }
 
 /// A replica that this node holds.
@@ -93,7 +124,10 @@ struct Open {
     driver: Peer,
     /// Its thread has it, too: what it uses is free when that has ended.
     claim: Arc<ClaimGuard>,
-    orders: Sender<Order>,
+    orders: SyncSender<Order>,
+    /// More orders have come than can wait.
+    is_flooded: Cell<bool>,
+    budget: Arc<Budget>,
     mailbox: Arc<Mailbox>,
     /// What the driver has not taken yet; of states also the group that they are of.
     held: Vec<(BlobId, Option<Epoch>)>,
@@ -102,11 +136,7 @@ struct Open {
 }
 
 impl Service {
-    async fn run(
-        mut self,
-        mut events: mpsc::Receiver<LinkEvent>,
-        mut heard: mpsc::UnboundedReceiver<(u64, Report)>,
-    ) {
+    async fn run(mut self, mut events: mpsc::Receiver<LinkEvent>, mut heard: mpsc::Receiver<(u64, Report)>) {
         let mut reports = Vec::new();
         let mut freed = self.account.freed_changes();
         loop {
@@ -130,6 +160,9 @@ impl Service {
             LinkEvent::Down { link, node, reason, .. } => {
                 self.peers.remove(&link);
                 self.waiting.retain(|_, waiting| waiting.driver.key() != link);
+                for closing in self.closing.values_mut() {
+                    closing.next.take_if(|next| next.driver.key() == link);
+                }
                 if self.open.values().any(|open| open.driver.key() == link) {
                     tracing::warn!(driver = %node, %reason, "leaves the run: no link to its driver any more");
                     let closed = CloseReason::DriverLost { loss: reason };
@@ -152,8 +185,29 @@ impl Service {
             return self.enlist(from, run, enlist);
         }
         if matches!(order, ToReplica::Dismiss { .. }) {
+            self.forget(from, run);
+        }
+        self.on_order_of(from, run, order);
+        let flooded = self.open.get(&run).is_some_and(|open| open.is_flooded.get());
+        if flooded {
+            refuse(from, run, RunRefusal::TooManyOrders);
+            self.close(run, CloseReason::Refused);
+        }
+    }
+
+    /// A driver does not need the node any more for a run that is not open yet. Only the driver that asked for it can
+    /// say so.
+    fn forget(&mut self, from: &Peer, run: RunId) {
+        if self.waiting.get(&run).is_some_and(|waiting| waiting.driver.key() == from.key()) {
             self.waiting.remove(&run);
         }
+        if let Some(closing) = self.closing.get_mut(&run) {
+            closing.next.take_if(|next| next.driver.key() == from.key());
+        }
+    }
+
+    /// Carries out an order for a replica that is open, if it is of its driver.
+    fn on_order_of(&mut self, from: &Peer, run: RunId, order: ToReplica) {
         let Some(open) = self.open.get_mut(&run).filter(|open| open.driver.key() == from.key()) else {
             return;
         };
@@ -201,14 +255,43 @@ impl Service {
         }
     }
 
-    /// Opens a run if the node has room for it. One that does not fit waits a moment before it is refused.
+    /// The driver that owns a run here: the first one that asked for it, until it dismisses the run or is gone.
+    fn owner(&self, run: RunId) -> Option<&Peer> {
+        let open = self.open.get(&run).map(|open| &open.driver);
+        let waiting = || self.waiting.get(&run).map(|waiting| &waiting.driver);
+        let next = || Some(&self.closing.get(&run)?.next.as_ref()?.driver);
+        open.or_else(waiting).or_else(next)
+    }
+
+    /// Opens a run, when the thread of its replica before has ended.
     fn enlist(&mut self, from: &Peer, run: RunId, enlist: Enlist) {
-        let before = self.open.get(&run);
-        if before.is_some_and(|open| open.driver.id() != from.id()) {
+        if self.owner(run).is_some_and(|owner| owner.id() != from.id()) {
             return refuse(from, run, RunRefusal::OtherDriver);
         }
-        let before = before.map(|open| open.claim.clone());
+        let claim = self.open.get(&run).map(|open| open.claim.clone());
         self.close(run, CloseReason::EnlistedAnew);
+        match self.closing.get_mut(&run) {
+            Some(closing) => {
+                let claim = claim.or_else(|| closing.next.take().and_then(|next| next.claim));
+                closing.next = Some(Next { driver: from.clone(), enlist, claim });
+            }
+            None => self.admit(from, run, enlist, claim),
+        }
+    }
+
+    /// The thread of a replica has ended: its run may be opened anew.
+    fn on_over(&mut self, number: u64) {
+        let ended = self.closing.iter().find(|(_, closing)| closing.number == number).map(|(run, _)| *run);
+        let Some(run) = ended else { return };
+        if let Some(Next { driver, enlist, claim }) =
+            self.closing.remove(&run).and_then(|closing| closing.next)
+        {
+            self.admit(&driver, run, enlist, claim);
+        }
+    }
+
+    /// Opens a run if the node has room for it. One that does not fit waits a moment before it is refused.
+    fn admit(&mut self, from: &Peer, run: RunId, enlist: Enlist, before: Option<Arc<ClaimGuard>>) {
         let needs = needs_of(enlist.share, self.account.capacity());
         // A run that asks for something else than before waits anew.
         self.waiting.retain(|known, waiting| *known != run || waiting.turn().needs() == needs);
@@ -262,11 +345,13 @@ impl Service {
     fn open(&mut self, from: &Peer, run: RunId, enlist: Enlist, claim: Arc<ClaimGuard>) {
         self.next += 1;
         let (number, mailbox) = (self.next, Arc::new(Mailbox::default()));
-        let (orders, waiting) = std::sync::mpsc::channel();
+        let (orders, waiting) = std::sync::mpsc::sync_channel(MOST_ORDERS);
         let reports = Reports { number, to: self.reports.clone() };
         let opening = Opening {
             enlist,
-            fetch: self.fetch_file(from.clone()),
+            fetch: self.fetch_file(from.clone(), mailbox.clone()),
+            most_file: longest_file(self.account.capacity().memory),
+            roots: self.roots.clone(),
             compute: self.compute.clone(),
             losses: self.losses.clone(),
             cores: claim.needs().cores as usize,
@@ -282,13 +367,26 @@ impl Service {
                 ended.say(Report::Refused(RunRefusal::Panicked));
             }
             drop(kept);
+            ended.say(Report::Over);
         };
         match thread.spawn(work) {
             Ok(_detached) => {
                 let driver = from.clone();
                 tracing::info!(driver = %driver.id(), cores = claim.needs().cores, "takes part in a run");
-                let (held, parts) = (Vec::new(), Vec::new());
-                self.open.insert(run, Open { number, run, driver, claim, orders, mailbox, held, parts });
+                let budget = Budget::new(claim.needs().memory, self.account.capacity().memory);
+                let open = Open {
+                    number,
+                    run,
+                    driver,
+                    claim,
+                    orders,
+                    is_flooded: Cell::new(false),
+                    budget,
+                    mailbox,
+                    held: Vec::new(),
+                    parts: Vec::new(),
+                };
+                self.open.insert(run, open);
                 self.publish();
             }
             Err(error) => {
@@ -302,13 +400,20 @@ impl Service {
         self.fabric.update_status(|status| status.uses = self.account.uses());
     }
 
-    /// Brings files of the driver; for threads other than the runtime's.
-    fn fetch_file(&self, from: Peer) -> FetchFile {
+    /// Brings files of the driver, until the run is closed; for threads other than the runtime's.
+    fn fetch_file(&self, from: Peer, mailbox: Arc<Mailbox>) -> FetchFile {
         let (fabric, runtime) = (self.fabric.clone(), Handle::current());
         Box::new(move |file| {
-            let fetched = runtime.block_on(fabric.fetch(&from, file.blob, file.bytes));
             let failed = |detail: String| FileProblem::Fetch { from: from.id().clone(), detail };
-            fetched.map_err(|error| failed(error.to_string()))
+            let fetch = async {
+                tokio::select! {
+                    fetched = fabric.fetch(&from, file.blob, file.bytes) => {
+                        fetched.map_err(|error| failed(error.to_string()))
+                    }
+                    reason = mailbox.over(CLOSED) => Err(failed(reason.to_string())),
+                }
+            };
+            runtime.block_on(fetch)
         })
     }
 
@@ -316,17 +421,28 @@ impl Service {
     fn restore(&self, from: &Peer, run: RunId, state: Option<StateRef>) {
         let Some(open) = self.open.get(&run) else { return };
         let Some(StateRef { bytes, blob, .. }) = state else { return open.order(Order::Restore(None)) };
-        let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
         let reports = Reports { number: open.number, to: self.reports.clone() };
+        let Some(charge) = open.budget.charge(bytes) else {
+            let refusal = RunRefusal::TooMuch { bytes, limit: open.budget.limit() };
+            tokio::spawn(async move { reports.say_later(Report::Refused(refusal)).await });
+            return;
+        };
+        let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
+        let mailbox = open.mailbox.clone();
         tokio::spawn(async move {
-            match fabric.fetch(&from, blob, bytes).await {
-                // A replica that was closed meanwhile needs it no more.
-                Ok(state) => drop(orders.send(Order::Restore(Some(state)))),
-                Err(error) => {
-                    let refusal = RunRefusal::NoState { detail: error.to_string().into() };
-                    reports.say(Report::Refused(refusal));
-                }
-            }
+            let fetched = tokio::select! {
+                fetched = fabric.fetch(&from, blob, bytes) => fetched,
+                _ = mailbox.over(CLOSED) => return,
+            };
+            let refusal = match fetched {
+                Ok(state) => match orders.try_send(Order::Restore(Some((state, charge)))) {
+                    Err(TrySendError::Full(_)) => RunRefusal::TooManyOrders,
+                    // A replica that was closed meanwhile needs it no more.
+                    Ok(()) | Err(TrySendError::Disconnected(_)) => return,
+                },
+                Err(error) => RunRefusal::NoState { detail: error.to_string().into() },
+            };
+            reports.say_later(Report::Refused(refusal)).await;
         });
     }
 
@@ -334,11 +450,14 @@ impl Service {
     fn fetch_part(&self, run: RunId, epoch: Epoch, holder: &NodeId, part: PartRef) {
         let Some(open) = self.open.get(&run) else { return };
         let Some(peer) = self.fabric.peer(holder) else { return };
+        let StateRef { bytes, blob, .. } = part.state;
+        let Some(charge) = open.budget.charge(bytes) else {
+            return tracing::warn!(bytes, "a part of the state is larger than the run may use here");
+        };
         let (fabric, mailbox) = (self.fabric.clone(), open.mailbox.clone());
         tokio::spawn(async move {
-            let StateRef { bytes, blob, .. } = part.state;
             match fabric.fetch(&peer, blob, bytes).await {
-                Ok(bytes) => mailbox.add_part(epoch, part.part as usize, bytes),
+                Ok(bytes) => mailbox.add_part(epoch, part.part as usize, bytes, charge),
                 // The group goes on without; this replica gets the whole state when it is late.
                 Err(error) => tracing::debug!(%error, "could not fetch a part of the state"),
             }
@@ -350,24 +469,28 @@ impl Service {
         let Some(open) = self.open.get(&run) else { return };
         let (fabric, from, mailbox) = (self.fabric.clone(), from.clone(), open.mailbox.clone());
         let reports = Reports { number: open.number, to: self.reports.clone() };
+        let charge = open.budget.charge(ask.bytes).filter(|_| open.held.len() < MOST_HELD);
         tokio::spawn(async move {
-            match fabric.fetch(&from, ask.blob, ask.bytes).await {
-                Ok(bytes) => mailbox.add_query(epoch, LiveQuery::new(&ask, bytes)),
-                Err(error) => {
-                    let refusal = QueryRefusal::NoSamples { detail: error.to_string().into() };
-                    reports.say(Report::NotComputed { number: ask.number, refusal });
-                }
-            }
+            let detail = match charge {
+                Some(charge) => match fabric.fetch(&from, ask.blob, ask.bytes).await {
+                    Ok(bytes) => return mailbox.add_query(epoch, LiveQuery::new(&ask, bytes), charge),
+                    Err(error) => error.to_string(),
+                },
+                None => "the questions before take all the memory that the run may use here".to_owned(),
+            };
+            let refusal = QueryRefusal::NoSamples { detail: detail.into() };
+            reports.say_later(Report::NotComputed { number: ask.number, refusal }).await;
         });
     }
 
     /// Lets go of the replica of a run, whatever it does.
     fn close(&mut self, run: RunId, reason: CloseReason) {
         if let Some(open) = self.open.remove(&run) {
-            open.mailbox.abort(Epoch(u64::MAX), BreakReason::Closed(reason));
+            open.mailbox.abort(CLOSED, BreakReason::Closed(reason));
             let held = open.held.into_iter().map(|(blob, _)| blob);
             held.chain(open.parts).for_each(|blob| self.fabric.release(blob));
             drop(open.claim);
+            self.closing.insert(run, Closing { number: open.number, next: None });
             self.publish();
         }
     }
@@ -382,9 +505,14 @@ impl Service {
     /// Tells the driver what its replica has to say.
     fn on_reports(&mut self, reports: &mut Vec<(u64, Report)>) {
         for (number, report) in reports.drain(..) {
+            if matches!(report, Report::Over) {
+                self.on_over(number);
+                continue;
+            }
             let Some(open) = self.open.values_mut().find(|open| open.number == number) else { continue };
             let (run, driver) = (open.run, open.driver.clone());
             let message = match report {
+                Report::Over => continue,
                 Report::Enlisted => FromReplica::Enlisted { run, step: None },
                 Report::Refused(refusal) => {
                     refuse(&driver, run, refusal);
@@ -450,7 +578,9 @@ impl Open {
 
     fn order(&self, order: Order) {
         // A replica that has ended said why.
-        drop(self.orders.send(order));
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
+            self.is_flooded.set(true);
+        }
     }
 }
 

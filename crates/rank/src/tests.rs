@@ -223,7 +223,7 @@ impl Example {
             threads.push(std::thread::spawn(move || {
                 let compute = Self::compute();
                 let task = Task::of_stages(config, &compute.threads).unwrap();
-                let (to, mut heard) = tokio::sync::mpsc::unbounded_channel();
+                let (to, mut heard) = tokio::sync::mpsc::channel(1 << 16);
                 let mut worker = Worker::new(
                     task,
                     compute,

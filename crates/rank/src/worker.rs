@@ -8,15 +8,19 @@
 //!          ◄─ reports
 //! ```
 
-use super::connector::Connector;
+use super::budget::Charge;
+use super::connector::{Connector, broken};
 use super::copies::{Copies, Guard, Keeping};
-use super::files::{self, FetchFile, FileCache};
+use super::files::{FileCache, WantedFile};
 use super::group_setup::{self, Ends};
 use super::mailbox::{Ender, Mailbox};
 use super::outlet::{Outlet, Reports};
 use super::part::Part;
+use super::refusal::{refusal_of, wrong_input};
+use super::run_files::{at_key, bring_all, parse_of_peer};
 use super::session::{Ended, Entering, Session};
-use crate::error::RankError;
+use crate::data_roots::DataRoots;
+use crate::error::{FileProblem, RankError};
 use bytes::Bytes;
 use phalanx_collective::Compression;
 use phalanx_protocol::layout;
@@ -25,17 +29,17 @@ use phalanx_protocol::progress::Place;
 use phalanx_protocol::{PassStart, Passes, ReportLog, Unheard};
 pub(super) use phalanx_records::with_causes;
 use phalanx_records::{Blame, ModelState, state_bytes_limit};
-use phalanx_train::config::{RunConfig, RunFile};
+use phalanx_train::config::{Override, RunConfig, RunFile};
 use phalanx_train::stream::check_host;
 use phalanx_train::{Compute, Losses, MakeCompute, Task, TrainError};
 use phalanx_types::Epoch;
 use phalanx_wire::detail::Detail;
 use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::train::{
-    Enlist, Give, HoldRef, Layout, LeftWhy, Ops, Recorded, SealedPass, Span, Start, StepReport, ValidSums,
+    Enlist, FileRef, Give, HoldRef, Layout, LeftWhy, Ops, Recorded, SealedPass, Span, Start, StepReport,
+    ValidSums,
 };
 use phalanx_wire::train_reason::{BreakReason, QueryRefusal, RankFailure, RunRefusal};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -57,7 +61,7 @@ pub(super) struct Beginning {
 /// What a rank is told to do.
 #[derive(Debug)]
 pub(super) enum Order {
-    Restore(Option<Bytes>),
+    Restore(Option<(Bytes, Charge)>),
     Prepare {
         epoch: Epoch,
         rank: usize,
@@ -83,6 +87,8 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(crate) enum Report {
     Enlisted,
+    /// Its thread has ended.
+    Over,
     Refused(RunRefusal),
     Restored {
         step: u64,
@@ -159,10 +165,17 @@ pub(crate) enum Report {
     },
 }
 
+/// Brings the bytes of a file from the driver.
+pub(super) type FetchFile = Box<dyn Fn(&FileRef) -> Result<Bytes, FileProblem> + Send>;
+
 /// What a rank is told when it is opened.
 pub(super) struct Opening {
     pub(super) enlist: Enlist,
     pub(super) fetch: FetchFile,
+    /// The longest file that is fetched.
+    pub(super) most_file: u64,
+    /// What the node may open besides the files of the driver.
+    pub(super) roots: DataRoots,
     pub(super) compute: MakeCompute,
     /// The custom losses that this node has.
     pub(super) losses: Losses,
@@ -175,6 +188,14 @@ pub(super) struct Opening {
 /// What a run computes with on a node where it has this many cores.
 fn compute_on(make: &MakeCompute, cores: usize, config: &RunConfig) -> Compute {
     make(Some(config.threads().map_or(cores, |threads| threads.min(cores)).max(1)))
+}
+
+/// Ranks of a group, at most. A driver that asks for more is no driver.
+const MOST_RANKS: usize = 16 << 10;
+
+/// Whether a layout has no more ranks than a group can have.
+fn is_countable(layout: &Layout) -> bool {
+    layout.replicas.iter().map(|replica| replica.stages.len().max(1)).sum::<usize>() <= MOST_RANKS
 }
 
 /// Frames that may wait beyond those that the order of moves needs.
@@ -197,6 +218,10 @@ pub(crate) struct Worker<'a> {
     /// Microseconds of a sample, measured in the group before.
     pub(super) cost: Option<f64>,
     pub(super) trace: bool,
+    /// Counts the parts of the state that are being sent, by its clones.
+    pub(super) gives: Arc<()>,
+    /// Says whether errors may quote the data.
+    pub(super) roots: DataRoots,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) outlet: Outlet<'a>,
 }
@@ -205,42 +230,50 @@ pub(crate) struct Worker<'a> {
 pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
     match read_run_file(&opening) {
         Ok(file) => carry_out_all(file, opening, orders),
-        Err(error) => opening.reports.say(unable(&error)),
+        Err(error) => opening.reports.say(unable(&error, &opening.roots)),
     }
 }
 
 /// The same for a run file that was read.
 pub(super) fn carry_out_all(file: RunFile, opening: Opening, orders: &Receiver<Order>) {
-    let reports = opening.reports.clone();
+    let (reports, roots) = (opening.reports.clone(), opening.roots.clone());
     let mut worker = match Worker::open(file, opening) {
         Ok(worker) => worker,
-        Err(error) => return reports.say(unable(&error)),
+        Err(error) => return reports.say(unable(&error, &roots)),
     };
     worker.say(Report::Enlisted);
     let mut prepared: Option<Ends> = None;
     for order in orders {
         if let Err(error) = worker.carry_out(order, &mut prepared) {
-            worker.say(unable(&error));
+            worker.say(unable(&error, &roots));
         }
     }
 }
 
-fn unable(error: &RankError) -> Report {
-    Report::Refused(match error {
-        RankError::NoLoss(missing) => RunRefusal::NoLoss { name: missing.name.as_str().into() },
-        _ => RunRefusal::Unable { detail: with_causes(error).into() },
-    })
+fn unable(error: &RankError, roots: &DataRoots) -> Report {
+    Report::Refused(refusal_of(error, roots))
 }
 
-/// Brings the files of a run, and reads its run file.
+/// Brings the files of a run, and reads its run file. Before, nothing that it names is opened.
 fn read_run_file(opening: &Opening) -> Result<RunFile, RankError> {
-    let said = files::bring(&opening.enlist.files, &opening.fetch, &mut FileCache::usual())?;
-    Ok(RunFile::parse(Path::new("run.toml"), &opening.enlist.config, &said)?)
+    let Enlist { config, files, .. } = &opening.enlist;
+    let listed: Vec<WantedFile<'_>> = files.iter().map(wanted).collect();
+    let mut cache = FileCache::usual().with_roots(opening.roots.clone()).with_limit(opening.most_file);
+    let fetch = |index: usize| files.get(index).map_or(Err(FileProblem::NoWay), |file| (opening.fetch)(file));
+    let told = parse_of_peer(config, &[])?;
+    let here = bring_all(&told.config, &listed, None, &mut cache, fetch)?;
+    let said: Vec<Override> = here.iter().map(|(key, path)| at_key(key, path)).collect();
+    parse_of_peer(config, &said)
+}
+
+fn wanted(file: &FileRef) -> WantedFile<'_> {
+    let FileRef { key, path, bytes, sha256, .. } = file;
+    WantedFile { key, path, bytes: *bytes, sha256 }
 }
 
 impl Worker<'static> {
     fn open(file: RunFile, opening: Opening) -> Result<Self, RankError> {
-        let Opening { enlist, compute, losses, cores, mailbox, reports, .. } = opening;
+        let Opening { enlist, compute, losses, cores, mailbox, reports, roots, .. } = opening;
         let compute = compute_on(&compute, cores, &file.config);
         let staged = file.config.formation.is_staged();
         let open = if staged { Task::of_stages } else { Task::new };
@@ -249,7 +282,7 @@ impl Worker<'static> {
         task.take_loss(&losses)?;
         task.agree_on(&enlist.data)?;
         let mut worker =
-            Self { trace: enlist.trace, ..Self::new(task, compute, mailbox, Outlet::Driver(reports)) };
+            Self { trace: enlist.trace, roots, ..Self::new(task, compute, mailbox, Outlet::Driver(reports)) };
         if !staged {
             worker.part = Some(Part::compile(&worker.task, &worker.compute, worker.whole_model())?);
         }
@@ -267,6 +300,8 @@ impl<'a> Worker<'a> {
             passes: Passes::new(task.plan(), Place::default()),
             cost: None,
             trace: false,
+            gives: Arc::default(),
+            roots: DataRoots::default(),
             task,
             compute,
             mailbox,
@@ -277,10 +312,13 @@ impl<'a> Worker<'a> {
     fn carry_out(&mut self, order: Order, prepared: &mut Option<Ends>) -> Result<(), RankError> {
         match order {
             Order::Restore(state) => {
-                let step = self.restore(state)?;
+                let step = self.restore(state.map(|(bytes, _charge)| bytes))?;
                 self.say(Report::Restored { step });
             }
             Order::Prepare { epoch, rank, ranks, layout } => {
+                if ranks > MOST_RANKS || layout.as_ref().is_some_and(|layout| !is_countable(layout)) {
+                    return Err(broken(format!("a group has {MOST_RANKS} ranks at most")));
+                }
                 let layout = layout.unwrap_or_else(|| self.replicas(ranks));
                 let (own, ends) = group_setup::prepare(&self.task, self.part.as_ref(), epoch, rank, layout)?;
                 *prepared = Some(own);
@@ -427,9 +465,10 @@ impl<'a> Worker<'a> {
         let Beginning { epoch, recorded, .. } = beginning;
         let session = match self.enter(own, beginning) {
             Ok(session) => session,
-            Err(error) => return left_by(&error, self.mailbox.why_over(epoch)),
+            Err(error) => return left_by(&error, self.mailbox.why_over(epoch), &self.roots),
         };
         let mailbox = session.worker.mailbox.clone();
+        let roots = session.worker.roots.clone();
         let over = match session.enders() {
             Ok(enders) => mailbox.enter(epoch, enders),
             Err(error) => Some(BreakReason::Failed { detail: with_causes(&error).into() }),
@@ -451,7 +490,7 @@ impl<'a> Worker<'a> {
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,
             Ok(Ended::Done) => LeftWhy::Ended,
-            Err(error) => left_by(&error, mailbox.why_over(epoch)),
+            Err(error) => left_by(&error, mailbox.why_over(epoch), &roots),
         }
     }
 
@@ -501,7 +540,7 @@ impl Session<'_, '_> {
 
 /// How an error ends a group: another one may do better, unless it would meet the same. `over` is why the shell has
 /// ended the group, if it has.
-pub(super) fn left_by(error: &RankError, over: Option<BreakReason>) -> LeftWhy {
+pub(super) fn left_by(error: &RankError, over: Option<BreakReason>, roots: &DataRoots) -> LeftWhy {
     if is_broken(error) {
         let seen = || BreakReason::Failed { detail: with_causes(error).into() };
         return LeftWhy::Broken { reason: over.unwrap_or_else(seen) };
@@ -512,7 +551,7 @@ pub(super) fn left_by(error: &RankError, over: Option<BreakReason>) -> LeftWhy {
         RankError::Train(train)
             if matches!(**train, TrainError::Data(_)) && train.blame() == Blame::Input =>
         {
-            RankFailure::WrongInput { detail: detail(), hint: train.hint().map(Into::into) }
+            wrong_input(error, train, roots)
         }
         _ => RankFailure::Error { detail: detail() },
     })

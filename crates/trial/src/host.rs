@@ -8,16 +8,16 @@ use crate::train::{self, TrainTrial};
 use crate::{KIND, PROGRAM_KIND, encode, order};
 use phalanx_fabric::Fabric;
 use phalanx_jobs::{Handler, HandlerError, Handlers, JobContext};
-use phalanx_rank::{FileCache, FileProblem, RankError, WantedFile};
+use phalanx_rank::{FileCache, FileProblem, RankError, WantedFile, bring_all, fault_in};
 use phalanx_records::with_causes;
-use phalanx_train::config::Override;
-use phalanx_train::{Losses, MakeCompute};
+use phalanx_train::config::{Override, RunConfig};
+use phalanx_train::{Losses, MakeCompute, TrainError};
 use phalanx_types::Parcel;
 use phalanx_wire::codec;
 use phalanx_wire::trial::{TrialFile, TrialOrder, TrialResult, TrialSolution, TrialTask, TrialWork};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -57,10 +57,16 @@ pub struct TrialHostOptions {
     pub save_every: Duration,
 }
 
+impl Default for TrialHostOptions {
+    fn default() -> Self {
+        Self { files: FileCache::usual(), save_every: SAVE_EVERY }
+    }
+}
+
 impl TrialHost {
     /// A node that computes with this and has these losses of the user's own.
     pub fn new(compute: MakeCompute, losses: Losses) -> Self {
-        Self::with(compute, losses, TrialHostOptions { files: FileCache::usual(), save_every: SAVE_EVERY })
+        Self::with(compute, losses, TrialHostOptions::default())
     }
 
     /// The same with other options.
@@ -165,23 +171,49 @@ impl Opened {
 }
 
 impl Shared {
-    /// Sees that the files of a trial are here, and says under which names.
-    pub(crate) fn bring(&self, job: &JobContext, files: &[TrialFile]) -> Result<Vec<Override>, HandlerError> {
-        let mut cache = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut bring = |file: &TrialFile| -> Result<Override, HandlerError> {
-            let wanted = WantedFile { path: &file.path, bytes: file.bytes, sha256: &file.sha256 };
-            let brought = cache.bring(wanted, || match (self.link.get(), job.main()) {
-                (Some(link), Some(main)) => link.fetch(&main, file),
-                _ => Err(FileProblem::NoWay),
-            });
-            match brought {
-                Ok(path) => Ok(at_key(&file.key, &path)),
-                // Another node may have it, or reach the main node.
-                Err(error @ RankError::File { .. }) => Err(HandlerError::retry(with_causes(&error))),
-                Err(error) => Err(failed(error)),
-            }
+    /// Sees that the files of a trial are here, and says under which names. `own` is a key of the run file whose file
+    /// comes with the trial.
+    pub(crate) fn bring(
+        &self,
+        job: &JobContext,
+        config: &RunConfig,
+        files: &[TrialFile],
+        own: Option<&str>,
+    ) -> Result<Vec<Override>, HandlerError> {
+        let mut cache = lock(&self.files);
+        let listed: Vec<WantedFile<'_>> = files.iter().map(wanted).collect();
+        let fetch = |index: usize| match (self.link.get(), job.main(), files.get(index)) {
+            (Some(link), Some(main), Some(file)) => link.fetch(&main, file),
+            _ => Err(FileProblem::NoWay),
         };
-        files.iter().map(&mut bring).collect()
+        match bring_all(config, &listed, own, &mut cache, fetch) {
+            Ok(here) => Ok(here.iter().map(|(key, path)| at_key(key, path)).collect()),
+            // No node may open it.
+            Err(error @ RankError::File { problem: FileProblem::NotListed | FileProblem::Name, .. }) => {
+                Err(failed(error))
+            }
+            // Another node may have it, or reach the main node.
+            Err(error @ RankError::File { .. }) => Err(HandlerError::retry(with_causes(&error))),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+fn wanted(file: &TrialFile) -> WantedFile<'_> {
+    let TrialFile { key, path, bytes, sha256 } = file;
+    WantedFile { key, path, bytes: *bytes, sha256 }
+}
+
+/// What it guards is whole, also when a thread has panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A training that would fail on any node. What is in a file is not said.
+pub(crate) fn failed_training(error: TrainError) -> HandlerError {
+    match fault_in(&error) {
+        Some(fault) => HandlerError::failed(fault.to_string()),
+        None => failed(error),
     }
 }
 

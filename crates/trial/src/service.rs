@@ -10,6 +10,7 @@ use crate::{KIND, PROGRAM_KIND, encode};
 use bytes::Bytes;
 use phalanx_fabric::Fabric;
 use phalanx_jobs::JobSpec;
+use phalanx_rank::files_of;
 use phalanx_records::run_dir::RUN_FILE;
 use phalanx_train::config::{Override, RunFile};
 use phalanx_types::{Needs, NodeId, Parcel};
@@ -75,8 +76,9 @@ impl TrialService {
                 let file = RunFile::parse(&self.base.join(RUN_FILE), run, &said)?;
                 order::check_run(&file.config)?;
                 let own = |key: &str| model.is_some() && key == "model.toml";
-                let named = file.config.files().into_iter();
-                files = self.offer(named.filter(|(key, path)| !own(key) && path.is_file()))?;
+                let read = |source| TrialError::Read { path: self.base.clone(), source };
+                let named = files_of(&file.config).map_err(read)?.files;
+                files = self.offer(named.iter().filter(|(key, _)| !own(key)))?;
                 // With paths that do not depend on where it is read.
                 *run = file.resolved.to_toml();
                 KIND
@@ -91,14 +93,14 @@ impl TrialService {
 
     fn offer<'a>(
         &self,
-        named: impl Iterator<Item = (&'static str, &'a Path)>,
+        named: impl Iterator<Item = &'a (&'static str, PathBuf)>,
     ) -> Result<Vec<TrialFile>, TrialError> {
         let mut offered = lock(&self.files);
-        let offer = |(key, path): (&'static str, &Path)| {
-            let read = |source| TrialError::Read { path: path.to_owned(), source };
+        let offer = |(key, path): &(&'static str, PathBuf)| {
+            let read = |source| TrialError::Read { path: path.clone(), source };
             let (sha256, bytes) = offered.offer(path).map_err(read)?;
             let path = path.to_string_lossy().into_owned();
-            Ok(TrialFile { key: key.to_owned(), path, bytes, sha256 })
+            Ok(TrialFile { key: (*key).to_owned(), path, bytes, sha256 })
         };
         named.map(offer).collect()
     }

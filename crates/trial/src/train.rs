@@ -4,13 +4,13 @@
 //! orders has the bits of one without a pause.
 
 use crate::bundle::Bundle;
-use crate::host::{Opened, Shared, failed};
+use crate::host::{Opened, Shared, failed, failed_training};
 use crate::latency;
 use crate::link::Reports;
 use crate::order::check_run;
 use crate::service::{LAYERS, at_key};
 use phalanx_jobs::{HandlerError, JobContext};
-use phalanx_rank::Trainer;
+use phalanx_rank::{RankError, Trainer, parse_of_peer};
 use phalanx_records::run_dir::{RUN_FILE, RunDir, ValidRecord};
 use phalanx_records::{Event, RunEvent, Summary, with_causes};
 use phalanx_train::config::{Override, RunFile};
@@ -38,7 +38,10 @@ pub(crate) struct TrainTrial<'a> {
 /// Trains and measures; gives the files of the run directory, too.
 pub(crate) fn run(job: &JobContext, trial: &TrainTrial<'_>) -> Result<(TrialResult, Bundle), HandlerError> {
     let order = &trial.opened.task.order;
-    let files = trial.shared.bring(job, &trial.opened.task.files)?;
+    // Before, nothing that the run file names is opened.
+    let told = parse_of_peer(trial.run, &[]).map_err(failed)?;
+    let own = trial.model.is_some().then_some("model.toml");
+    let files = trial.shared.bring(job, &told.config, &trial.opened.task.files, own)?;
     let prepared = Prepared::new(trial, files)?;
     let batches = prepared.batches;
     let compute = prepared.compute.clone();
@@ -88,13 +91,13 @@ impl Prepared {
             run_dir.write(LAYERS, model.as_bytes()).map_err(here_only)?;
             said.push(at_key("model.toml", &dir.join(LAYERS)));
         }
-        let parse = |said: &[Override]| RunFile::parse(&dir.join(RUN_FILE), trial.run, said).map_err(failed);
+        let parse = |said: &[Override]| parse_of_peer(trial.run, said).map_err(failed);
         let config = parse(&said)?.config;
         check_run(&config).map_err(failed)?;
         let cores = order.cores as usize;
         let threads = config.threads().map_or(cores, |threads| threads.min(cores));
         let compute = (trial.shared.compute)(Some(threads.max(1)));
-        let mut task = Task::new(config, &compute.threads).map_err(failed)?;
+        let mut task = Task::new(config, &compute.threads).map_err(failed_training)?;
         task.take_loss(&trial.shared.losses).map_err(failed)?;
         let batches = task.plan().batches_per_pass().unwrap_or(1).max(1);
         said.push(length_of(order, batches));
@@ -132,7 +135,10 @@ impl Prepared {
         }
         ended.map_err(|error| {
             tracing::debug!(trial = trial.opened.task.order.trial, "a trial failed");
-            failed(error)
+            match error {
+                RankError::Train(error) => failed_training(*error),
+                error => failed(error),
+            }
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::detail::Detail;
 use crate::node::LostReason;
 use crate::usage::Shortage;
-use phalanx_types::NodeId;
+use phalanx_types::{ByteSize, NodeId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -95,6 +95,108 @@ pub enum RunRefusal {
     Unable { detail: Detail },
     /// It does not have the custom loss of the run.
     NoLoss { name: Detail },
+    /// It cannot have a file of the run.
+    File { file: Detail, refusal: FileRefusal },
+    /// A file of the run is not what the run file takes it for.
+    WrongFile { fault: FileFault },
+    /// The driver offers more bytes at once than the run has claimed memory.
+    TooMuch { bytes: u64, limit: u64 },
+    /// The driver sends more orders than a run has.
+    TooManyOrders,
+}
+
+/// Why a node cannot have a file of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileRefusal {
+    /// The driver has not listed it, and it is in no directory that the node allows.
+    NotListed,
+    /// It could not be fetched.
+    Fetch { detail: Detail },
+    /// What came is another file than the one that was listed.
+    OtherBytes,
+    /// It is longer than the node fetches.
+    TooLong { bytes: u64, limit: u64 },
+    /// No file can be kept under its name.
+    Name,
+    /// It could not be kept.
+    NotKept { detail: Detail },
+}
+
+impl fmt::Display for FileRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileRefusal::NotListed => f.write_str(
+                "names a file that is not in the list of the run's files, and in no directory of --data-root",
+            ),
+            FileRefusal::Fetch { detail } => write!(f, "could not be fetched: {detail}"),
+            FileRefusal::OtherBytes => f.write_str("the driver sent other bytes than it said"),
+            FileRefusal::TooLong { bytes, limit } => {
+                write!(f, "has {}, of which this node fetches {} at most", ByteSize(*bytes), ByteSize(*limit))
+            }
+            FileRefusal::Name => f.write_str("is no name that a file can be kept under"),
+            FileRefusal::NotKept { detail } => write!(f, "{detail}"),
+        }
+    }
+}
+
+/// What is wrong with a file of a run, without anything that is in it: the node may have it from elsewhere than the
+/// driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileFault {
+    /// It cannot be opened or read.
+    Unreadable,
+    /// It is of no known format, or is broken.
+    Malformed,
+    /// It has no array or column of the name in the run file.
+    NoSuchArray,
+    /// It has several arrays or columns, and the run file names none.
+    ArrayNotNamed,
+    /// A line has something else than numbers.
+    NotNumbers { line: u64 },
+    /// A row cannot be used.
+    Row { row: u64 },
+    /// A label is not one of the classes.
+    Label { row: u64, classes: u64 },
+    /// It has a class that the model is not trained for.
+    UnknownClass,
+    /// Samples and labels do not fit each other, or what is to be done with them.
+    Samples,
+    /// A folder has no images, or one that cannot be used.
+    Image,
+    /// The model is not a good ONNX model, or needs tensors in files that are not listed.
+    Onnx,
+    /// The layers do not make a model.
+    Layers,
+    /// The weights do not fit the model.
+    Weights,
+}
+
+impl fmt::Display for FileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileFault::Unreadable => f.write_str("a file of the run cannot be read"),
+            FileFault::Malformed => f.write_str("a data file is broken or of an unknown format"),
+            FileFault::NoSuchArray => f.write_str("a data file has no array or column of that name"),
+            FileFault::ArrayNotNamed => {
+                f.write_str("a data file has several arrays or columns, and the run file names none")
+            }
+            FileFault::NotNumbers { line } => {
+                write!(f, "line {line} of a data file has something else than numbers")
+            }
+            FileFault::Row { row } => write!(f, "row {row} of a data file cannot be used"),
+            FileFault::Label { row, classes } => {
+                write!(f, "the label of row {row} is none of the {classes} classes, from 0 on")
+            }
+            FileFault::UnknownClass => f.write_str("the data have a class that the model is not trained for"),
+            FileFault::Samples => f.write_str("samples or labels of a data file do not fit the run file"),
+            FileFault::Image => f.write_str("the images of a folder cannot be used"),
+            FileFault::Onnx => {
+                f.write_str("the model cannot be imported, or has tensors in files that are not listed")
+            }
+            FileFault::Layers => f.write_str("the layers of the model do not make a model"),
+            FileFault::Weights => f.write_str("the weights do not fit the model"),
+        }
+    }
 }
 
 impl RunRefusal {
@@ -106,7 +208,11 @@ impl RunRefusal {
             RunRefusal::NoThread { .. }
             | RunRefusal::Panicked
             | RunRefusal::Unable { .. }
-            | RunRefusal::NoLoss { .. } => false,
+            | RunRefusal::NoLoss { .. }
+            | RunRefusal::File { .. }
+            | RunRefusal::WrongFile { .. }
+            | RunRefusal::TooMuch { .. }
+            | RunRefusal::TooManyOrders => false,
         }
     }
 }
@@ -123,6 +229,13 @@ impl fmt::Display for RunRefusal {
             RunRefusal::NoLoss { name } => {
                 write!(f, "the loss `{name}` is a function of the user's own, which this node was not given")
             }
+            RunRefusal::File { file, refusal } => write!(f, "{file}: {refusal}"),
+            RunRefusal::WrongFile { fault } => write!(f, "{fault}"),
+            RunRefusal::TooMuch { bytes, limit } => {
+                let (bytes, limit) = (ByteSize(*bytes), ByteSize(*limit));
+                write!(f, "the driver offers {bytes} at once, of {limit} that the run may use here")
+            }
+            RunRefusal::TooManyOrders => f.write_str("the driver sends more orders than a run has"),
         }
     }
 }
@@ -222,7 +335,7 @@ impl fmt::Display for QueryRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use phalanx_types::{ByteSize, Needs};
+    use phalanx_types::Needs;
 
     #[test]
     fn only_what_may_pass_is_asked_again() {

@@ -6,6 +6,7 @@ use crate::paths;
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use phalanx_fabric::{DomainKey, KeyError};
+use phalanx_own_files::make_dir;
 use phalanx_types::DomainName;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -97,7 +98,7 @@ pub(crate) fn run(command: DomainCommand, output: Output) -> Result<(), Failure>
             let key = DomainKey::generate(&file.name).map_err(Failure::infrastructure)?;
             let path = file.path()?;
             if let Some(dir) = path.parent() {
-                std::fs::create_dir_all(dir)
+                make_dir(dir)
                     .with_context(|| format!("could not make {}", dir.display()))
                     .map_err(Failure::infrastructure)?;
             }

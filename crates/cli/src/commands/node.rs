@@ -13,7 +13,8 @@ use phalanx_fabric::NodeKind;
 use phalanx_infer::Serving;
 use phalanx_jobs::builtin::python::DEFAULT_PROGRAM;
 use phalanx_jobs::{Handlers, NodeError, ResultMemory, Stopper, builtin};
-use phalanx_nodes::{Node, machine};
+use phalanx_nodes::{Node, NodeOptions, machine};
+use phalanx_rank::DataRoots;
 use phalanx_telemetry::MetricsServer;
 use phalanx_train::LoadOptions;
 use phalanx_train::config::ModelConfig;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   phalanx node                                   join the nodes of this user on this host
   phalanx node --domain lab --connect n1:7000    join a domain that has a key
+  phalanx node --data-root /data                 let runs open files below /data
   phalanx node --serve digits=runs/first         answer requests of `phalanx infer --model digits`
   phalanx node --store --domain lab              serve the store of domain lab, phalanx://lab")]
 pub(crate) struct NodeArgs {
@@ -66,6 +68,15 @@ pub(crate) struct NodeArgs {
     metrics: MetricsArgs,
     #[command(flatten)]
     store: NodeStoreArgs,
+    /// Let runs and trials open files in this directory; may be given several times.
+    ///
+    /// Without it a node opens only files that the driver lists, which it fetches unless it has them. Paths in this
+    /// directory are found by their own name, or by a name relative to it.
+    #[arg(long, value_name = "DIR")]
+    data_root: Vec<PathBuf>,
+    /// A file or folder of the run whose driver starts this node.
+    #[arg(long, hide = true, value_name = "PATH")]
+    run_file: Vec<PathBuf>,
     /// Solve this many jobs, one at a time, then leave.
     #[arg(long, value_name = "N")]
     solve: Option<u64>,
@@ -74,6 +85,17 @@ pub(crate) struct NodeArgs {
     die_with: Option<u32>,
     #[command(flatten)]
     domain: DomainArgs,
+}
+
+impl NodeArgs {
+    /// What runs may open on this machine besides the files of their drivers.
+    fn data_roots(&self) -> Result<DataRoots, Failure> {
+        let allowed = DataRoots::open(&self.data_root).map_err(|error| {
+            Failure::usage(anyhow::Error::new(error).context("could not use --data-root"))
+                .hint("name a directory of this machine")
+        })?;
+        Ok(DataRoots::of_driver(&self.run_file).and(allowed))
+    }
 }
 
 /// A model to serve.
@@ -184,7 +206,8 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let key = config.key.clone();
     let handles = handlers.kinds().map(ToString::to_string).collect();
     let mut stops = StopSignals::new()?;
-    let mut node = Node::start(config, handlers).await.map_err(start_failure)?;
+    let options = NodeOptions { data_roots: args.data_roots()?, ..NodeOptions::default() };
+    let mut node = Node::start_as(config, handlers, options).await.map_err(start_failure)?;
     node.set_result_memory(ResultMemory {
         limit: args.result_memory.unwrap_or(ByteSize(resources.memory.0 / 2)),
         spill: args.result_spill.clone().unwrap_or_else(std::env::temp_dir),

@@ -7,6 +7,7 @@ mod cut_off;
 mod driver;
 mod equal;
 mod frozen;
+mod hostile_driver;
 mod killed;
 mod nodes;
 mod policies;

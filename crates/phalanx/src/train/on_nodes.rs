@@ -15,7 +15,7 @@ use phalanx_train::config::RunConfig;
 use phalanx_train::{Compute, LoadOptions, Losses, Task, TrainedModel};
 use phalanx_types::DomainName;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) fn train(plan: RunPlan, nodes: Nodes, observer: &mut dyn Observer) -> Result<Trained, Error> {
     let RunPlan { given, mut config, own, run_dir, stop } = plan;
@@ -122,10 +122,11 @@ impl Driving<'_> {
         };
         let fabric = background.block_on(Fabric::start(driver_config(&domain, private)))?;
         let _noted = self.is_kept.then(|| note(&domain, &fabric, self.path)).transpose()?;
-        let own = start(self.nodes, domain.name(), self.losses)?;
+        let run_files = task.config().files().into_iter().map(|(_, path)| path.to_owned()).collect();
+        let own = start(self.nodes, domain.name(), self.losses, run_files)?;
         let options = DriverOptions {
             config: task.config().resolve()?.to_toml(),
-            // Nodes that this process starts see its files.
+            // Nodes that this process starts open its files in place.
             private,
             trace: false,
             compute: self.compute,
@@ -153,16 +154,17 @@ fn note(domain: &Domain, fabric: &Fabric, path: &Path) -> Result<LiveNoteFile, E
     Ok(LiveNote { domain: name, driver, key }.write(path)?)
 }
 
-fn start(nodes: Nodes, domain: &DomainName, losses: Losses) -> Result<Own, Error> {
+fn start(nodes: Nodes, domain: &DomainName, losses: Losses, run_files: Vec<PathBuf>) -> Result<Own, Error> {
     Ok(match nodes {
         Nodes::Here | Nodes::Domain(_) => Own::None,
         Nodes::Local(count) => {
-            let spec = ThreadSpec { losses, ..ThreadSpec::new(domain.clone(), count) };
+            let spec = ThreadSpec { losses, run_files, ..ThreadSpec::new(domain.clone(), count) };
             Own::Threads { _nodes: ThreadNodes::start(&spec, builtin::handlers)? }
         }
         Nodes::Processes { count, program } => {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
-            let spec = LocalSpec { restart: true, ..LocalSpec::new(program, domain.clone(), count) };
+            let spec =
+                LocalSpec { restart: true, run_files, ..LocalSpec::new(program, domain.clone(), count) };
             Own::Processes { _nodes: LocalNodes::start(&spec)? }
         }
     })

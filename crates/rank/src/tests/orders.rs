@@ -2,6 +2,7 @@
 
 use super::{Example, Pairs, legal};
 use crate::connector::Connector;
+use crate::data_roots::DataRoots;
 use crate::error::FileProblem;
 use crate::mailbox::Mailbox;
 use crate::names_of;
@@ -33,13 +34,13 @@ const EPOCH: Epoch = Epoch(4);
 /// A stage that waits for orders.
 struct Stage {
     orders: Sender<Order>,
-    heard: tokio::sync::mpsc::UnboundedReceiver<(u64, Report)>,
+    heard: tokio::sync::mpsc::Receiver<(u64, Report)>,
     thread: JoinHandle<()>,
 }
 
 impl Stage {
     fn new(example: &Example, mailbox: Arc<Mailbox>) -> Self {
-        let (to, heard) = tokio::sync::mpsc::unbounded_channel();
+        let (to, heard) = tokio::sync::mpsc::channel(1 << 16);
         let compute = Example::compute();
         let task = Task::new(example.file.config.clone(), &compute.threads).unwrap();
         let data: DataRef = task.data();
@@ -53,6 +54,8 @@ impl Stage {
             },
             cores: 1,
             fetch: Box::new(|_| Err(FileProblem::OtherBytes)),
+            most_file: 0,
+            roots: DataRoots::default(),
             compute: Arc::new(|_| Example::compute()),
             losses: Losses::new(),
             mailbox,
@@ -238,7 +241,7 @@ fn before_the_first_step_a_part_of_what_is_held_is_enough() {
     let example = example(6);
     let compute = Example::compute();
     let task = Task::of_stages(example.file.config.clone(), &compute.threads).unwrap();
-    let (to, _heard) = tokio::sync::mpsc::unbounded_channel();
+    let (to, _heard) = tokio::sync::mpsc::channel(1 << 16);
     let mut worker = Worker::new(task, compute, Arc::default(), Outlet::Driver(Reports { number: 0, to }));
     let start = Start { step: 0, norm: None, gets: Vec::new() };
     let mut settle = |end: usize| {

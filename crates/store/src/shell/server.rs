@@ -11,6 +11,7 @@ use super::spill::SpillLink;
 use super::tls::Entrance;
 use crate::core::{AdmissionRules, Keyspace, Origin, ServerFacts, Settings, ShardMap, ShardMember};
 use bytes::Bytes;
+use phalanx_own_files::make_dir;
 use phalanx_segments::{Spill, SpillSettings};
 use phalanx_types::ByteSize;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -91,7 +92,7 @@ async fn open_hub(
 }
 
 fn open_spill(directory: &Path, limit: ByteSize) -> Result<(Spill, u64), StartError> {
-    let made = std::fs::create_dir_all(directory);
+    let made = make_dir(directory);
     made.map_err(|source| StartError::SpillDirectory { directory: directory.to_owned(), source })?;
     let limit_bytes = if limit.0 == 0 { u64::MAX } else { limit.0 };
     let settings = SpillSettings { limit_bytes, ..SpillSettings::default() };

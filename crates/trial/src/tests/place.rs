@@ -3,7 +3,7 @@
 use crate::{TrialClient, TrialHost, TrialHostOptions, TrialOrder, TrialUpdate, TrialUpdates, TrialWork};
 use phalanx_fabric::{FabricConfig, NodeKind};
 use phalanx_jobs::{ComputingNode, Handlers, JobHandle, MainNode, MainOptions, Outcome, Stopper};
-use phalanx_rank::FileCache;
+use phalanx_rank::{DataRoots, FileCache};
 use phalanx_train::{Compute, Losses};
 use phalanx_types::{ByteSize, DomainName, NodeId, Parcel, Resources};
 use std::collections::BTreeMap;
@@ -67,7 +67,13 @@ impl Place {
 
     /// A node that solves trials, also of programs.
     pub(super) async fn node(&self, name: &str) -> Running {
-        let options = TrialHostOptions { files: FileCache::new(self.kept(name)), save_every: Duration::ZERO };
+        self.node_with(name, DataRoots::default()).await
+    }
+
+    /// The same with directories that trials may use.
+    pub(super) async fn node_with(&self, name: &str, roots: DataRoots) -> Running {
+        let files = FileCache::new(self.kept(name)).with_roots(roots);
+        let options = TrialHostOptions { files, save_every: Duration::ZERO };
         let host = TrialHost::with(Arc::new(Compute::cpu), Losses::new(), options);
         let config = config(self.dir.path(), name, NodeKind::Computing);
         let node = ComputingNode::start(config, host.add_to(Handlers::new(), true)).await.unwrap();

@@ -70,7 +70,7 @@ async fn a_training_in_several_orders_has_the_bits_of_one_without_a_pause() {
 }
 
 #[tokio::test]
-async fn a_node_of_the_same_host_copies_no_data_and_others_fetch_it_once() {
+async fn a_node_with_a_root_copies_no_data_and_others_fetch_it_once() {
     let place = Place::new().await;
     let data = place.dir.path().join("data.npz");
     std::fs::copy(digits(), &data).unwrap();
@@ -80,7 +80,8 @@ async fn a_node_of_the_same_host_copies_no_data_and_others_fetch_it_once() {
     );
     let orders =
         [1, 2, 3].map(|trial| measuring(&["valid.loss"], order(trial, work.clone(), [0.0, 0.1, 1.0])));
-    let here = place.node("here").await;
+    let root = phalanx_rank::DataRoots::open([place.dir.path()]).unwrap();
+    let here = place.node_with("here", root).await;
     place.solve(&orders[0], None).await;
     assert!(!place.kept("here").exists());
     here.end().await;
@@ -91,7 +92,7 @@ async fn a_node_of_the_same_host_copies_no_data_and_others_fetch_it_once() {
     for job in waiting {
         assert!(matches!(ended(job).await, Outcome::Solved(_)));
     }
-    let kept: Vec<_> = std::fs::read_dir(place.kept("there")).unwrap().collect();
+    let kept: Vec<_> = std::fs::read_dir(place.kept("there").join("files")).unwrap().collect();
     assert_eq!(kept.len(), 1);
 }
 

@@ -13,7 +13,7 @@ use phalanx_wire::train::{
     StageReport, Start, StateRef, StepReport, StreamRef, ToReplica, ValidSums,
 };
 use phalanx_wire::train_reason::{
-    BreakReason, CloseReason, QueryRefusal, RankFailure, RunRefusal, StepFailure,
+    BreakReason, CloseReason, FileFault, FileRefusal, QueryRefusal, RankFailure, RunRefusal, StepFailure,
 };
 use phalanx_wire::usage::Shortage;
 
@@ -159,8 +159,40 @@ fn reasons(samples: &mut Samples) {
         RunRefusal::Panicked,
         RunRefusal::Unable { detail: detail() },
         RunRefusal::NoLoss { name: "loss_fn".into() },
+        RunRefusal::File { file: "data.train.file".into(), refusal: FileRefusal::NotListed },
+        RunRefusal::WrongFile { fault: FileFault::Malformed },
+        RunRefusal::TooMuch { bytes: 1 << 40, limit: 1 << 30 },
+        RunRefusal::TooManyOrders,
     ];
     samples.each("run-refusal", refusals, |refusal| FromReplica::Refused { run, refusal });
+    let refused = |refusal| FromReplica::Refused { run, refusal };
+    let refusals = [
+        FileRefusal::NotListed,
+        FileRefusal::Fetch { detail: detail() },
+        FileRefusal::OtherBytes,
+        FileRefusal::TooLong { bytes: 1 << 40, limit: 1 << 30 },
+        FileRefusal::Name,
+        FileRefusal::NotKept { detail: detail() },
+    ];
+    samples.each("file-refusal", refusals, |refusal| {
+        refused(RunRefusal::File { file: "data.train.file".into(), refusal })
+    });
+    let faults = [
+        FileFault::Unreadable,
+        FileFault::Malformed,
+        FileFault::NoSuchArray,
+        FileFault::ArrayNotNamed,
+        FileFault::NotNumbers { line: 7 },
+        FileFault::Row { row: 7 },
+        FileFault::Label { row: 7, classes: 10 },
+        FileFault::UnknownClass,
+        FileFault::Samples,
+        FileFault::Image,
+        FileFault::Onnx,
+        FileFault::Layers,
+        FileFault::Weights,
+    ];
+    samples.each("file-fault", faults, |fault| refused(RunRefusal::WrongFile { fault }));
     let refusals = [
         QueryRefusal::SampleSize { values: 784 },
         QueryRefusal::NoSamples { detail: detail() },

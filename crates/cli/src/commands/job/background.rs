@@ -7,6 +7,7 @@ use crate::own_program::{own_arguments, own_program};
 use crate::paths;
 use anyhow::{Context, anyhow};
 use phalanx_nodes::random;
+use phalanx_own_files::{create_private, own_dir};
 use phalanx_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -46,7 +47,7 @@ pub(super) fn announce(main: &NodeId, submitted: u64) -> Result<(), Failure> {
 /// Starts this same command again in the background and returns when it has recorded its jobs.
 pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
     let dir = paths::job_journals(&args.domain.domain)?;
-    std::fs::create_dir_all(&dir)
+    own_dir(&dir)
         .with_context(|| format!("could not make {}", dir.display()))
         .map_err(Failure::infrastructure)?;
     // Leaves room for these digits and for those that every node's name gets.
@@ -57,7 +58,7 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
         false => Stdio::null(),
     };
     let log = dir.join(format!("{name}.log"));
-    let said = File::create(&log)
+    let said = create_private(&log)
         .with_context(|| format!("could not make {}", log.display()))
         .map_err(Failure::infrastructure)?;
     // The later option wins, so what the user gave stays as it is. A command after -- stays last.

@@ -36,6 +36,7 @@ pub(super) async fn drive(
     // A timeline of one replica needs a node that makes it.
     let alone = formation.replicas == 1 && who.replicas.is_none() && !formation.is_staged();
     let local = if alone { 1 } else { formation.local };
+    let is_private = local > 0;
     let cores = formation.cores;
     let domain = private_domain().map_err(Failure::infrastructure)?;
     let config = if local > 0 {
@@ -53,12 +54,14 @@ pub(super) async fn drive(
     let noted = note.write(&path).map_err(live_failure)?;
     let count = u32::try_from(local).unwrap_or(u32::MAX);
     let heartbeat = Some(who.domain.heartbeat);
-    let spec = LocalSpec { heartbeat, cores, restart: true, ..LocalSpec::new(own_program(), domain, count) };
+    // Nodes that this process starts open its files in place.
+    let run_files = task.config().files().into_iter().map(|(_, path)| path.to_owned()).collect();
+    let local = LocalSpec::new(own_program(), domain, count);
+    let spec = LocalSpec { heartbeat, cores, run_files, restart: true, ..local };
     let nodes = LocalNodes::start(&spec).map_err(Failure::infrastructure)?;
-    // Nodes that this process starts see the same files.
     let options = DriverOptions {
         config: resolved.to_toml(),
-        private: local > 0,
+        private: is_private,
         trace: who.trace,
         compute: Compute::cpu(Some(1)),
     };

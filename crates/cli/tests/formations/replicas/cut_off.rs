@@ -3,7 +3,7 @@
 use super::{CNN, ENDLESS, SGD, run_file};
 use crate::run::{Run, SAMPLES};
 use crate::sandbox;
-use phalanx_testkit::{Raw, Sandbox, eventually, hello, read_json};
+use phalanx_testkit::{Raw, Sandbox, digits, eventually, hello, read_json};
 use phalanx_types::{ByteSize, RunId};
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::handshake::HelloReply;
@@ -11,11 +11,12 @@ use phalanx_wire::node::NodeKind;
 use phalanx_wire::train::{DataRef, Enlist, FromReplica, ShareAsk, ToReplica};
 use serde_json::Value;
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 
 /// No message begins with this byte.
 const GARBAGE: &[u8] = &[0xff; 40];
 
-fn join(sandbox: &Sandbox, address: SocketAddr, id: &str, kind: NodeKind) -> Raw<TcpStream> {
+pub(super) fn join(sandbox: &Sandbox, address: SocketAddr, id: &str, kind: NodeKind) -> Raw<TcpStream> {
     let token = std::fs::read(sandbox.path().join("run/host/default/token")).unwrap();
     let mut raw = Raw::connect(address);
     let reply = raw.join(Some(&token), hello("default", id, kind));
@@ -76,7 +77,9 @@ fn a_node_that_says_what_cannot_be_decoded_is_lost_with_that_reason() {
 fn a_driver_that_says_what_cannot_be_decoded_ends_its_run_on_the_node() {
     let sandbox = sandbox();
     run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}"), "");
-    let node = sandbox.host("host", None).node(&["--name", "a", "--cores", "1"]);
+    let data = digits();
+    let root = Path::new(&data).parent().unwrap().to_str().unwrap();
+    let node = sandbox.host("host", None).node(&["--name", "a", "--cores", "1", "--data-root", root]);
     let mut raw = join(&sandbox, node.address, "mad-0001", NodeKind::Main);
     let share = ShareAsk { cores: Some(1), memory: None, estimate: ByteSize(1) };
     let data = DataRef { samples: SAMPLES, validation: 719, classes: None, stream: None };
