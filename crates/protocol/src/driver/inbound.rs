@@ -1,5 +1,7 @@
 //! What nodes say to the driver.
 
+use super::group::Group;
+use super::receipt::check_numbers;
 use super::{AskAgain, DriverCommand, DriverCore, DriverFailure, ModelRequest, Notice, Phase};
 use crate::Left;
 use crate::bugs::{RunBug, planted};
@@ -79,6 +81,10 @@ impl DriverCore {
         if !self.nodes.contains(node) || run_of(&message) != self.config.run {
             return;
         }
+        // The shell cuts off a node that says such a thing; until its link is down nothing of it counts.
+        if check_numbers(&message).is_err() {
+            return;
+        }
         match message {
             FromReplica::Enlisted { step, .. } => {
                 self.refused.remove(node);
@@ -94,9 +100,9 @@ impl DriverCore {
             FromReplica::Left { epoch, step, why, holds, .. } => {
                 self.on_left(now, node, epoch, step, (why, holds), out);
             }
-            FromReplica::Steps { epoch, steps, .. } => self.on_steps(now, epoch, steps, out),
+            FromReplica::Steps { epoch, steps, .. } => self.on_steps(now, node, epoch, steps, out),
             FromReplica::Validated { epoch, step, sums, .. } => {
-                if epoch == self.formation.epoch() {
+                if self.is_of_present_group(node, epoch) {
                     self.records.on_valid(step, sums);
                     self.records.commit_more(now, out);
                 }
@@ -104,12 +110,12 @@ impl DriverCore {
             FromReplica::Snapshot { epoch, ops, state, .. } => {
                 let (step, is_first) = (state.step, ops.is_none_or(|ops| ops.start == 0));
                 self.on_snapshot(node, epoch, ops, state, out);
-                if is_first && epoch == self.formation.epoch() {
+                if is_first && self.is_of_present_group(node, epoch) {
                     self.save_while_stream_waits(now, step, out);
                 }
             }
             FromReplica::Part { epoch, part, .. } => {
-                let Some(group) = self.group.as_ref().filter(|group| group.epoch == epoch) else { return };
+                let Some(group) = self.group_of(node, epoch) else { return };
                 let run = self.config.run;
                 for joiner in &group.joiners {
                     let message = ToReplica::Part { run, epoch, holder: node.clone(), part: part.clone() };
@@ -117,8 +123,7 @@ impl DriverCore {
                 }
             }
             FromReplica::Waits { epoch, on, millis, .. } => {
-                let group = self.group.as_ref().filter(|group| group.epoch == epoch);
-                if let Some(on) = group.and_then(|group| group.seats.get(on as usize)) {
+                if let Some(on) = self.group_of(node, epoch).and_then(|group| group.seats.get(on as usize)) {
                     let (node, on, since) = (node.clone(), on.clone(), Duration::from_millis(millis));
                     out.push(DriverCommand::Tell(Notice::RankWaits { node, on, since }));
                 }
@@ -128,13 +133,13 @@ impl DriverCore {
             }
             FromReplica::NotComputed { number, refusal, .. } => self.on_not_computed(number, refusal, out),
             FromReplica::StreamWaits { epoch, step, wait, ended, .. } => {
-                if epoch == self.formation.epoch() {
+                if self.is_of_present_group(node, epoch) {
                     self.records.on_ended(step, ended);
                     self.on_stream_waits(now, epoch, step, wait, out);
                 }
             }
             FromReplica::StreamEnded { epoch, step, ended, .. } => {
-                if epoch == self.formation.epoch() {
+                if self.is_of_present_group(node, epoch) {
                     self.records.on_ended(step, ended);
                     self.records.on_stream_ended(step);
                     self.commit(now, step, out);
@@ -196,8 +201,24 @@ impl DriverCore {
         }
     }
 
-    fn on_steps(&mut self, now: Time, epoch: Epoch, steps: Vec<StepReport>, out: &mut Outbox<DriverCommand>) {
-        if epoch != self.formation.epoch() {
+    /// The group of an epoch, if a node is a member of it: what other nodes say of it does not count.
+    fn group_of(&self, node: &NodeId, epoch: Epoch) -> Option<&Group> {
+        self.group.as_ref().filter(|group| group.epoch == epoch && group.seats.contains(node))
+    }
+
+    fn is_of_present_group(&self, node: &NodeId, epoch: Epoch) -> bool {
+        epoch == self.formation.epoch() && self.group_of(node, epoch).is_some()
+    }
+
+    fn on_steps(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        epoch: Epoch,
+        steps: Vec<StepReport>,
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        if !self.is_of_present_group(node, epoch) {
             return;
         }
         self.stream_wait_told = None;
@@ -249,6 +270,10 @@ impl DriverCore {
         (why, holds): (LeftWhy, Vec<HoldRef>),
         out: &mut Outbox<DriverCommand>,
     ) {
+        let is_member = self.preparing.contains(node) || self.group_of(node, epoch).is_some();
+        if matches!(why, LeftWhy::Failed(_)) && !is_member {
+            return;
+        }
         self.inventory.insert(node.clone(), holds);
         if let Some(step) = step {
             self.holders.insert(node.clone(), step);
@@ -332,7 +357,7 @@ impl DriverCore {
             *fetch = Some((ticket, state.blob));
             return out.push(DriverCommand::Fetch { ticket, node: node.clone(), state });
         }
-        if epoch != self.formation.epoch() {
+        if !self.is_of_present_group(node, epoch) {
             // Of a group that is over: nobody comes for it.
             return out.push(self.taken(node, state.blob));
         }

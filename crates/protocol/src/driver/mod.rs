@@ -20,6 +20,7 @@ mod notice;
 mod observed;
 mod planning;
 mod queries;
+mod receipt;
 mod records;
 mod remeasure;
 mod replay;
@@ -30,6 +31,7 @@ pub use command::{CompareRequest, DriverCommand, GroupStart, NodeToMeasure, Plan
 pub use config::{DriverConfig, StagedConfig};
 pub use event::{Comparison, DriverEvent, FetchFailure, NoPlan, NoPlanKind, PlannedGroup, Ticket};
 pub use notice::{DriverFailure, Notice, NoticeLevel};
+pub use receipt::{ImpossibleNumber, check_numbers};
 
 use crate::formation::FormationStage;
 use crate::holdings::Inventory;

@@ -123,7 +123,7 @@ impl PendingRecords {
 
     pub(super) fn on_step(&mut self, report: StepReport) {
         let of_pass = |pass: &SealedPass| {
-            (pass.start + 1..=pass.start.saturating_add(pass.steps)).contains(&report.step)
+            pass.start < report.step && report.step <= pass.start.saturating_add(pass.steps)
         };
         if let Some(pass) = report.sealed.filter(of_pass) {
             self.passes.learn(pass);
@@ -196,10 +196,11 @@ impl PendingRecords {
 
     /// A group begins after a step: what was reported of later ones has not happened.
     pub(super) fn forget_after(&mut self, step: u64, out: &mut Outbox<DriverCommand>) {
-        self.steps.split_off(&(step + 1));
-        self.validations.split_off(&(step + 1));
-        self.snapshots.split_off(&(step + 1));
-        let states = self.states.split_off(&(step + 1));
+        let next = step.saturating_add(1);
+        self.steps.split_off(&next);
+        self.validations.split_off(&next);
+        self.snapshots.split_off(&next);
+        let states = self.states.split_off(&next);
         states.into_values().for_each(|states| discard(states, out));
         (self.sure, self.blocked) = (self.sure.min(step), None);
     }

@@ -1,3 +1,5 @@
+mod hostile;
+
 use super::*;
 use crate::progress::{End, Plan};
 use crate::{Every, Length, Limits, PassLengths};
@@ -5,7 +7,7 @@ use phalanx_types::RunId;
 use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{
-    FromReplica, HoldRef, Layout, LeftWhy, ReplicaLayout, SealedPass, StateRef, StepReport,
+    FromReplica, HoldRef, Layout, LeftWhy, ReplicaLayout, SealedPass, StateRef, StepReport, ValidSums,
 };
 use phalanx_wire::train_reason::{BreakReason, QueryRefusal, RankFailure, RunRefusal, StepFailure};
 
