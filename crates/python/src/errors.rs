@@ -19,7 +19,7 @@ pub(crate) struct Failure {
     reason: String,
     hint: Option<String>,
     /// What a handler of a signal raised during a wait is raised as it is.
-    raised: Option<PyErr>,
+    raised: Option<Box<PyErr>>,
 }
 
 impl Failure {
@@ -74,7 +74,7 @@ impl Failure {
     /// The store did not do what was asked.
     pub(crate) fn store(error: &StoreError) -> Self {
         if let StoreError::Interrupted { source } = error {
-            let raised = Python::attach(|py| Some(source.downcast_ref::<PyErr>()?.clone_ref(py)));
+            let raised = Python::attach(|py| Some(Box::new(source.downcast_ref::<PyErr>()?.clone_ref(py))));
             return Self { raised, ..Self::new("PhalanxError", with_causes(error), None) };
         }
         let exception = match error {
@@ -207,7 +207,7 @@ impl From<Error> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         if let Some(raised) = failure.raised {
-            return raised;
+            return *raised;
         }
         Python::attach(|py| {
             let exception = py

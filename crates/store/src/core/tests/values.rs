@@ -115,6 +115,11 @@ fn hashes() {
         ("EXISTS h", ":0"),
         ("SET s 1", "OK"),
         ("HSET s a 1", "!WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("GET s", "\"1\""),
+        ("HSET s a 1 b", "!ERR wrong number of arguments for 'hset' command"),
+        // A string whose time is up is in no hash's way.
+        ("PEXPIREAT s 1", ":1"),
+        ("HSET s a 1", ":1"),
     ]);
 }
 
