@@ -541,7 +541,8 @@ def test_a_search_file_is_searched_on_nodes(tmp_path: pathlib.Path):
         run(file, local=1, allow_exec=True, directory=tmp_path / "first", seed=4)
 
 
-def test_what_cannot_be_searched_on_nodes_is_said(tmp_path: pathlib.Path):
+def test_what_cannot_be_searched_on_nodes_is_said(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
     file = program_search(tmp_path, SQUARES)
     with pytest.raises(ConfigError, match="no nodes are named"):
         run(file)
@@ -551,6 +552,7 @@ def test_what_cannot_be_searched_on_nodes_is_said(tmp_path: pathlib.Path):
         run("ready:cn", local=1)
     with pytest.raises(InputError, match="`workers` must be at least 1"):
         run(file, local=1, workers=0)
+    assert not (tmp_path / "searches").exists()
     with pytest.raises(SearchFailed, match="no such knob"):
         run(
             program_search(tmp_path, "echo no such knob >&2; exit 7\n"),

@@ -145,12 +145,12 @@ impl NodeSearch {
             workers: search.workers,
         };
         let told = SearchPlan::load(&search.file, &name, &said).map_err(failed)?;
-        let (plan, dir, past) = open(told, &directory, &said)?;
-        let (nodes, runs_programs) = (search.placement, plan.runs_programs());
-        if runs_programs && nodes.local.is_some() && !search.allow_exec {
+        let nodes = search.placement;
+        if told.runs_programs() && nodes.local.is_some() && !search.allow_exec {
             let why = "the trials of this search are programs, which nodes do not run by themselves";
             return Err(Failure::input(why).hint("say `allow_exec=True`"));
         }
+        let (plan, dir, past) = open(told, &directory, &said)?;
         let (stop, asked) = watch::channel(false);
         let shared = Arc::<Shared>::default();
         let told = Arc::clone(&shared);

@@ -126,15 +126,15 @@ fn assert_replays(sandbox: &Sandbox, trials: usize) {
 #[test]
 fn a_search_whose_driver_is_killed_twenty_times_is_the_undisturbed_one() {
     let sandbox = sandbox();
-    search_file(&sandbox, "trials = 10");
+    search_file(&sandbox, "trials = 14");
     let nodes = ["--local", "1", "--workers", "1"];
     let run = ["search", "run", "search.toml", "--dir", "searches/whole", "--output", "json"];
     sandbox.json(&[&run[..], &nodes].concat());
     let mut disturbed = Disturbed::new(&sandbox, &nodes, 3, 0.0);
     disturbed.run();
     let (whole, killed) = (sandbox.path().join("searches/whole"), &disturbed.search);
-    assert_counts(killed, 10);
-    assert_replays(&sandbox, 10);
+    assert_counts(killed, 14);
+    assert_replays(&sandbox, 14);
     assert_eq!(reached(killed), reached(&whole));
     assert_eq!(proposed(killed), proposed(&whole));
     let values = |search: &Path| -> Vec<Value> {
@@ -166,7 +166,7 @@ y = { from = 0, to = 9 }
 command = ["sh", "PROGRAM", "$x", "$y"]
 epochs = 4
 [search]
-trials = 32
+trials = 60
 algorithm = "nsga2"
 rungs = { first = "1 epochs", factor = 2 }
 [objective.near]
@@ -202,8 +202,8 @@ fn drivers_and_nodes_that_are_killed_at_random_moments_leave_every_trial_once() 
     disturbed.run();
     let (search, node_kills) = (disturbed.search.clone(), disturbed.node_kills);
     assert!(node_kills >= 6, "{node_kills} nodes were killed");
-    assert_counts(&search, 32);
-    assert_replays(&sandbox, 32);
+    assert_counts(&search, 60);
+    assert_replays(&sandbox, 60);
 
     let recorded = recorded_at(&search);
     let mut stretches = BTreeSet::new();

@@ -1,8 +1,9 @@
 //! Trials that are programs of the user's.
 
-use super::reached;
+use super::{events, reached};
 use crate::sandbox;
 use phalanx_testkit::Sandbox;
+use serde_json::Value;
 
 fn program(sandbox: &Sandbox, script: &str) {
     let text = r#"
@@ -88,4 +89,53 @@ fn a_program_that_fails_is_told_with_what_it_said() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("no such knob"), "{said}");
+}
+
+#[test]
+fn a_program_that_prints_nan_ends_the_search_after_few_trials_with_the_reason() {
+    let sandbox = sandbox();
+    // As Python's json module writes it.
+    program(&sandbox, "echo '{\"near\": NaN, \"far\": 1.5}'");
+    let output = sandbox.run(&[&RUN[..], &["table"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the search has failed"), "{said}");
+    assert!(said.contains("the objective `near` is missing or not a finite number"), "{said}");
+    let search = sandbox.path().join("searches/first");
+    let ended: Vec<Value> =
+        events(&search).into_iter().filter(|event| event["event"] == "trial_ended").collect();
+    assert!((5..=8).contains(&ended.len()), "{ended:?}");
+    assert!(ended.iter().all(|event| event["value"]["end"]["state"] == "failed"), "{ended:?}");
+    assert!(
+        sandbox.json(&["search", "show", "first", "--output", "json"])["front"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn trials_that_are_nan_fail_and_the_others_make_the_front() {
+    let sandbox = sandbox();
+    let script = r#"
+if [ $(( $1 % 2 )) = 1 ]; then echo "{\"near\": NaN, \"far\": -Infinity}"; else
+echo "{\"near\": $(( $1 * $1 + $2 )), \"far\": $(( $1 + $2 ))}"; fi
+"#;
+    program(&sandbox, script);
+    let searched = sandbox.json(&[&RUN[..], &["json"]].concat());
+    assert_eq!(searched["end"]["state"], "finished", "{searched}");
+    let is_odd = |archid: &Value| {
+        let first = archid.as_str().unwrap().trim_matches(['(', ')']).split(", ").next().unwrap();
+        first.parse::<u32>().unwrap() % 2 == 1
+    };
+    let front = searched["front"].as_array().unwrap();
+    assert!(!front.is_empty() && front.iter().all(|member| !is_odd(&member["archid"])), "{front:?}");
+    let trials = sandbox.json(&["search", "status", "--output", "json"]);
+    let (mut failed, mut others) = (0, 0);
+    for trial in trials.as_array().unwrap() {
+        let is_failed = trial["status"] == "failed";
+        assert_eq!(is_failed, is_odd(&trial["archid"]), "{trial}");
+        *if is_failed { &mut failed } else { &mut others } += 1;
+    }
+    assert!(failed > 0 && others > 0, "{failed} failed, {others} did not");
 }

@@ -1,6 +1,6 @@
 //! Search files and places that are wrong.
 
-use super::search_file;
+use super::{events, reached, search_file};
 use crate::sandbox;
 use phalanx_testkit::Sandbox;
 
@@ -47,6 +47,39 @@ fn constraints_that_nothing_meets_end_the_search_with_the_reason() {
     let (code, said) = refused(&sandbox);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the search has failed") && said.contains("flops"), "{said}");
+}
+
+#[test]
+fn a_latency_that_no_candidate_has_ends_the_search_with_the_reason() {
+    let sandbox = sandbox();
+    with(&sandbox, "[objective.params]", "[constraint]\nlatency = { at_most = 1e-6 }\n[objective.params]");
+    let (code, said) = refused(&sandbox);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the search has failed") && said.contains("`latency` above 0.000001"), "{said}");
+    let trials = sandbox.json(&["search", "status", "first", "--output", "json"]);
+    let trials = trials.as_array().unwrap();
+    assert!(trials.iter().all(|trial| trial["status"] == "infeasible"), "{trials:?}");
+    assert!(trials.iter().all(|trial| trial["why"].as_str().unwrap().contains("latency")), "{trials:?}");
+    let reached = reached(&sandbox.path().join("searches/first"));
+    assert!(reached.keys().all(|(_, budget)| *budget == 500), "none was trained further: {reached:?}");
+}
+
+#[test]
+fn a_latency_that_candidates_have_is_measured_of_each() {
+    let sandbox = sandbox();
+    let limits = "[constraint]\nlatency = { at_least = 1e-6, at_most = 60000 }\n[objective.params]";
+    with(&sandbox, "[objective.params]", limits);
+    let run = ["search", "run", "search.toml", "--local", "1", "--dir", "searches/first", "--output", "json"];
+    let searched = sandbox.json(&run);
+    assert_eq!(searched["end"]["state"], "finished", "{searched}");
+    let events = events(&sandbox.path().join("searches/first"));
+    let mut measured = 0;
+    for event in events.iter().filter(|event| event["event"] == "trial_reached") {
+        let latency = event["value"]["values"]["latency"].as_f64();
+        assert!(latency.is_some_and(|ms| ms > 1e-6 && ms < 60_000.0), "{event}");
+        measured += 1;
+    }
+    assert!(measured >= 6, "{measured}");
 }
 
 #[test]
