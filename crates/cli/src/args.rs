@@ -40,7 +40,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Join a domain as a computing node and solve jobs until stopped.
-    Node(commands::node::NodeArgs),
+    Node(Box<commands::node::NodeArgs>),
     /// Show who is in a domain, what they can do and what they are doing.
     Nodes(commands::nodes::NodesArgs),
     /// Connect nodes of networks that cannot reach each other.

@@ -165,6 +165,19 @@ fn reasons(samples: &mut Samples) {
         RunRefusal::TooManyOrders,
     ];
     samples.each("run-refusal", refusals, |refusal| FromReplica::Refused { run, refusal });
+    files(samples);
+    let refusals = [
+        QueryRefusal::SampleSize { values: 784 },
+        QueryRefusal::NoSamples { detail: detail() },
+        QueryRefusal::Failed { detail: detail() },
+    ];
+    let refuse = |refusal| FromReplica::NotComputed { run, number: 3, refusal };
+    samples.each("query-refusal", refusals, refuse);
+}
+
+/// Why a node does not have a file of a run, or cannot use it.
+fn files(samples: &mut Samples) {
+    let (run, detail) = (RUN, || Detail::new("no such file"));
     let refused = |refusal| FromReplica::Refused { run, refusal };
     let refusals = [
         FileRefusal::NotListed,
@@ -193,13 +206,6 @@ fn reasons(samples: &mut Samples) {
         FileFault::Weights,
     ];
     samples.each("file-fault", faults, |fault| refused(RunRefusal::WrongFile { fault }));
-    let refusals = [
-        QueryRefusal::SampleSize { values: 784 },
-        QueryRefusal::NoSamples { detail: detail() },
-        QueryRefusal::Failed { detail: detail() },
-    ];
-    let refuse = |refusal| FromReplica::NotComputed { run, number: 3, refusal };
-    samples.each("query-refusal", refusals, refuse);
 }
 
 /// What is said only when nodes hold parts of a model.

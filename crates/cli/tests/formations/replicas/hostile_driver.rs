@@ -4,10 +4,11 @@ use super::cut_off::join;
 use super::{CNN, ENDLESS, SGD, run_file, run_file_on, sandbox};
 use crate::run::SAMPLES;
 use phalanx_testkit::{DEADLINE, Raw, Sandbox, digits, eventually};
-use phalanx_types::{ByteSize, RunId};
+use phalanx_types::{ByteSize, Epoch, RunId};
+use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::node::NodeKind;
-use phalanx_wire::train::{DataRef, Enlist, FromReplica, ShareAsk, ToReplica};
+use phalanx_wire::train::{DataRef, Enlist, FromReplica, ShareAsk, StateRef, ToReplica};
 use phalanx_wire::train_reason::{FileRefusal, RunRefusal};
 use std::net::TcpStream;
 use std::path::Path;
@@ -81,6 +82,31 @@ fn a_run_that_is_enlisted_again_and_again_has_one_thread() {
     raw.read_where(FrameKind::Train, enlisted);
     most = most.max(threads(node.process.id()));
     assert!(most < 64 && Instant::now() < until, "{before} threads before, {most} at most");
+}
+
+#[test]
+fn a_run_fetches_no_more_than_it_has_claimed_and_has_a_countable_group() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}"), "");
+    let node = sandbox.host("host", None).node(&["--name", "a", "--cores", "1", "--data-root", &root()]);
+    let mut raw = join(&sandbox, node.address, "mad-0001", NodeKind::Main);
+    let enlisted = |raw: &mut Raw<TcpStream>, run| {
+        raw.send(FrameKind::Train, &ToReplica::Enlist { run, enlist: enlist(&sandbox) });
+        raw.read_where(FrameKind::Train, |said: &FromReplica| matches!(said, FromReplica::Enlisted { .. }));
+    };
+    let run = RunId(7);
+    enlisted(&mut raw, run);
+    let state = Some(StateRef { step: 1, bytes: u64::MAX, blob: BlobId(1) });
+    raw.send(FrameKind::Train, &ToReplica::Restore { run, state });
+    let refused = refusal(&mut raw, run);
+    assert!(matches!(refused, RunRefusal::TooMuch { bytes: u64::MAX, .. }), "{refused:?}");
+    enlisted(&mut raw, run);
+    let (epoch, ranks, layout) = (Epoch(1), u32::MAX, None);
+    raw.send(FrameKind::Train, &ToReplica::Prepare { run, epoch, rank: 0, ranks, layout });
+    let refused = refusal(&mut raw, run);
+    assert!(refused.to_string().contains("ranks at most"), "{refused:?}");
+    // The node is as before.
+    enlisted(&mut raw, run);
 }
 
 #[test]
