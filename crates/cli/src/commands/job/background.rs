@@ -57,7 +57,12 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
         false => Stdio::null(),
     };
     let log = dir.join(format!("{name}.log"));
-    let said = File::create(&log)
+    let said = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&log)
         .with_context(|| format!("could not make {}", log.display()))
         .map_err(Failure::infrastructure)?;
     // The later option wins, so what the user gave stays as it is. A command after -- stays last.
