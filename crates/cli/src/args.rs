@@ -4,12 +4,12 @@ use crate::commands;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paths;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::{Args, Parser, Subcommand};
 use phalanx_fabric::{DomainKey, FabricConfig, NodeKind, StartError};
 use phalanx_types::{DomainName, NodeId};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Train machine-learning models on many unequal machines as if they were one.
@@ -147,9 +147,7 @@ impl DomainArgs {
 
     fn load_key(&self) -> Result<Option<DomainKey>, Failure> {
         let Some(path) = self.key_file() else { return Ok(None) };
-        let key = DomainKey::load(&path)
-            .with_context(|| format!("could not use the key of domain {}", self.domain))
-            .map_err(|error| Failure::usage(error).hint("`phalanx domain new` makes a key"))?;
+        let key = load_key(&path, || format!("could not use the key of domain {}", self.domain))?;
         if *key.domain() != self.domain {
             let (have, file) = (key.domain(), path.display());
             let error = anyhow!("the key in {file} is of domain {have}, not {}", self.domain);
@@ -175,6 +173,14 @@ impl DomainArgs {
         }
         Ok(config)
     }
+}
+
+/// Reads a key file; says what can be done if it cannot be used.
+pub(crate) fn load_key(path: &Path, context: impl FnOnce() -> String) -> Result<DomainKey, Failure> {
+    DomainKey::load(path).map_err(|error| {
+        let hint = error.hint().unwrap_or_else(|| "`phalanx domain new` makes a key".to_owned());
+        Failure::usage(anyhow::Error::new(error).context(context())).hint(hint)
+    })
 }
 
 /// An error of starting a node, with what to do about it.

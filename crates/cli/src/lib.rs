@@ -13,6 +13,7 @@ mod output;
 mod own_program;
 mod paths;
 mod stop;
+mod times;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -71,7 +72,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let _dashboard = cli.dashboard.and_then(commands::dashboard::beside::start);
     let result = runtime.block_on(async {
         match cli.command {
-            Command::Node(args) => commands::node::run(*args, output).await,
+            Command::Node(args) => Box::pin(commands::node::run(*args, output)).await,
             Command::Nodes(args) => commands::nodes::run(args, output).await,
             Command::Relay(args) => commands::relay::run(args, output).await,
             Command::Domain(args) => commands::domain::run(args, output),

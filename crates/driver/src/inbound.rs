@@ -4,10 +4,10 @@ use super::Driver;
 use super::planner::PlanReply;
 use super::states::Reply;
 use phalanx_fabric::{LinkEvent, NodeKind};
-use phalanx_protocol::driver::{DriverEvent, FetchFailure};
+use phalanx_protocol::driver::{DriverEvent, FetchFailure, check_numbers};
 use phalanx_records::{ModelState, StateError, with_causes};
 use phalanx_types::NodeId;
-use phalanx_wire::codec::{self, CodecError};
+use phalanx_wire::codec;
 use phalanx_wire::detail::Detail;
 use phalanx_wire::node::LostReason;
 use phalanx_wire::train::FromReplica;
@@ -33,11 +33,17 @@ impl Driver<'_> {
                 match codec::decode::<FromReplica>(&body) {
                     Ok(FromReplica::Spans { run, epoch, rank, spans }) => {
                         if let Some(trace) = self.trace.as_mut().filter(|_| run == self.run) {
-                            trace.on_spans(epoch, rank as usize, spans);
+                            trace.on_spans(epoch, rank as usize, &node, spans);
                         }
                         None
                     }
-                    Ok(message) => Some(DriverEvent::Message { node, message }),
+                    Ok(message) => match check_numbers(&message) {
+                        Ok(()) => Some(DriverEvent::Message { node, message }),
+                        Err(error) => {
+                            self.cut_off(&node, &error);
+                            None
+                        }
+                    },
                     Err(error) => {
                         self.cut_off(&node, &error);
                         None
@@ -47,8 +53,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Ends the link to a node that said what cannot be decoded. The run loses it when the link is down.
-    fn cut_off(&self, node: &NodeId, error: &CodecError) {
+    /// Ends the link to a node that said what cannot be decoded or be true. The run loses it when the link is down.
+    fn cut_off(&self, node: &NodeId, error: &dyn std::error::Error) {
         let detail = Detail::new(with_causes(error));
         tracing::warn!(%node, %detail, "computing node cut off");
         if let Some(peer) = self.peers.get(node) {

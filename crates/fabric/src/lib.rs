@@ -19,11 +19,12 @@ pub use crate::config::{FabricConfig, default_runtime_dir, usual_key_file};
 pub use crate::core::{LinkKey, NodeEvent};
 pub use crate::error::{FetchError, PublishError, RequestError, SendError, StartError, StreamError};
 pub use crate::security::{
-    DomainKey, KeyError, NodeCertificate, ParseTokenError, RelayToken, service_names, subject_name,
+    DomainKey, KeyError, NodeCertificate, ParseTokenError, PrivateFileError, RelayToken, keyed_number,
+    read_private, service_names, subject_name,
 };
 pub use crate::shell::{
     Fabric, LinkEvent, NodeWatch, Peer, Published, Relay, RelayConfig, RelayError, StreamKey, StreamSocket,
-    Subscription,
+    Subscription, Unreached,
 };
 pub use phalanx_wire::bulk::BlobId;
 pub use phalanx_wire::frame::FrameKind;

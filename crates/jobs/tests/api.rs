@@ -1,13 +1,14 @@
 //! The Rust API on real sockets: main and computing nodes in one process.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-use phalanx_fabric::{FabricConfig, NodeKind};
+use phalanx_fabric::{Fabric, FabricConfig, NodeKind, RequestError};
 use phalanx_jobs::{
     ComputingNode, HandlerError, Handlers, JobContext, JobSpec, MainNode, MainOptions, Outcome, Stopper,
     builtin,
 };
 use phalanx_types::{ByteSize, DomainName, JobId, Parcel, Resources, Tensor};
-use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
+use phalanx_wire::fabric::ReplyError;
+use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState, QUERY_SERVICE};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -277,4 +278,31 @@ async fn a_handler_that_gives_up_unasked_has_failed() {
     let job = main.submit(JobSpec::new("quit", Parcel::default())).await.unwrap();
     let outcome = timeout(DEADLINE, job).await.unwrap().unwrap();
     assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn only_a_member_that_looks_on_may_cancel_jobs_of_a_main_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = main_node(&dir).await;
+    let job = main.submit(JobSpec::new("nobody", Parcel::from_bytes("x"))).await.unwrap();
+    let mut body = bytes::BytesMut::new();
+    phalanx_wire::codec::encode_into(&JobQuery::CancelAll, &mut body).unwrap();
+    let ask = async |name: &str, kind: NodeKind| {
+        let member = Fabric::start(config(dir.path(), name, kind)).await.unwrap();
+        member.settled(DEADLINE).await;
+        let answer = member.request(main.id(), QUERY_SERVICE, body.clone().freeze(), DEADLINE).await;
+        member.shutdown().await;
+        answer
+    };
+    for kind in [NodeKind::Main, NodeKind::Computing, NodeKind::Edge, NodeKind::Inference] {
+        let refused = ask("liar", kind).await;
+        let Err(RequestError::Reply { source: ReplyError::Refused { message }, .. }) = refused else {
+            panic!("{kind}: {refused:?}")
+        };
+        assert!(message.contains("neither"), "{message}");
+        assert_eq!(main.counts().await.unwrap().cancelled, 0);
+    }
+    ask("operator", NodeKind::Observer).await.unwrap();
+    assert_eq!(timeout(DEADLINE, job).await.unwrap().unwrap(), Outcome::Cancelled);
+    main.shutdown().await;
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -218,7 +219,7 @@ fn kept(path: &Path, bytes: Vec<u8>) -> Result<Option<u64>, RecordingError> {
 
 /// Opens a file for what follows its first `keep` bytes, or makes a new one.
 fn start_file(path: &Path, keep: Option<u64>) -> io::Result<(File, u64)> {
-    let mut file = OpenOptions::new().create(true).write(true).truncate(false).open(path)?;
+    let mut file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)?;
     match keep {
         Some(len) => {
             file.set_len(len)?;

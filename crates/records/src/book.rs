@@ -6,7 +6,7 @@ mod formation;
 
 pub use formation::{FormationEpoch, StageEntry};
 
-use crate::error::{RecordError, with_causes};
+use crate::error::RecordError;
 use crate::evaluation::Evaluation;
 use crate::events::{Event, Events};
 use crate::model_state::ModelState;
@@ -20,6 +20,7 @@ use event_files::EventFiles;
 use formation::StageMeasurements;
 use phalanx_graph::{Graph, onnx, weights};
 use phalanx_protocol::progress::{End, Place, Plan};
+use phalanx_types::with_causes;
 use phalanx_wire::train::StepReport;
 use serde::Serialize;
 use serde_json::json;
@@ -553,7 +554,7 @@ fn newest(dir: &RunDir, events: &mut Events<'_>) -> Result<Option<Checkpoint>, R
     match dir.newest() {
         Ok((checkpoint, wrong)) => {
             for error in wrong {
-                events.on(Event::Warning(format!("{error}; an older checkpoint is used")));
+                events.on(Event::Warning(format!("{}; an older checkpoint is used", with_causes(&error))));
             }
             Ok(Some(checkpoint))
         }

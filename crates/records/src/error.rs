@@ -58,12 +58,6 @@ pub enum Blame {
     Machine,
 }
 
-/// An error and its causes in one line.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ mod table;
 mod tensorboard;
 
 pub use book::{About, Book, FormationEpoch, Opened, StageEntry, Summary};
-pub use error::{Blame, RecordError, with_causes};
+pub use error::{Blame, RecordError};
 pub use evaluation::{Evaluation, Sums};
 pub use events::{Artifact, Event, Events, Observer, Opening, RunEvent};
 pub use model_state::{
@@ -29,6 +29,7 @@ pub use model_state::{
     tensor_bytes,
 };
 pub use params_hash::{params_hash, sha256};
+pub use phalanx_types::with_causes;
 pub use predictions::{PredictionFormat, Predictions, WritePredictionsError};
 pub use table::{Row, RunTable, WriteTableError, write_csv, write_parquet};
 pub use tensorboard::{TENSORBOARD, TensorBoard};

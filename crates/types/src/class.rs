@@ -10,3 +10,9 @@ pub enum Class {
     /// The other side misbehaved; its connection is closed.
     Peer,
 }
+
+/// An error and its causes in one line.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

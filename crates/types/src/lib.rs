@@ -17,7 +17,7 @@ mod tensor;
 mod time;
 
 pub use batch_part::BatchPart;
-pub use class::Class;
+pub use class::{Class, with_causes};
 pub use id::{
     DomainName, Epoch, HostName, IdError, Incarnation, JobId, LeaseId, NodeId, ProducerId, ReaderId, RunId,
     SessionId, TrainerId, UploadSequence,

@@ -90,6 +90,48 @@ impl<'de> Deserialize<'de> for Detail {
     }
 }
 
+/// For fields of type `String` that hold a text of at most `MAX` bytes: cut when it is sent, refused when a longer one
+/// comes.
+///
+/// The bytes are those of a plain string. Used as `#[serde(with = "Bounded::<{ Detail::MAX }>")]`.
+#[derive(Debug)]
+pub struct Bounded<const MAX: usize>;
+
+impl<const MAX: usize> Bounded<MAX> {
+    /// Writes as much of a text as is allowed.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(text.get(..text.floor_char_boundary(MAX)).unwrap_or_default())
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// It is no text, or longer than allowed.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+        struct Text(usize);
+
+        impl Visitor<'_> for Text {
+            type Value = String;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a text of at most {} bytes", self.0)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+                match text.len() <= self.0 {
+                    true => Ok(text.to_owned()),
+                    false => Err(E::invalid_length(text.len(), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_str(Text(MAX))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +153,17 @@ mod tests {
         assert_eq!(Detail::new(umlauts).len(), Detail::MAX - 1);
         assert_eq!(codec::decode(&encoded(&longest)), Ok(Detail::new(longest.clone())));
         assert!(codec::decode::<Detail>(&encoded(&(longest + "y"))).is_err());
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Note(#[serde(with = "Bounded::<8>")] String);
+
+    #[test]
+    fn a_bounded_field_has_the_bytes_of_a_string_and_is_cut_when_it_is_sent() {
+        let mut out = BytesMut::new();
+        codec::encode_into(&Note("12345678 and more".to_owned()), &mut out).unwrap();
+        assert_eq!(out, encoded("12345678"));
+        assert_eq!(codec::decode(&out), Ok(Note("12345678".to_owned())));
+        assert!(codec::decode::<Note>(&encoded("123456789")).is_err());
     }
 }

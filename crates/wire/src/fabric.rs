@@ -1,5 +1,6 @@
 //! What members of a domain say to each other on a control connection.
 
+use crate::detail::{Bounded, Detail};
 use crate::node::NodeStatus;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,10 @@ pub enum ReplyError {
     #[error("the node offers no service {service:?}")]
     NoService { service: SmolStr },
     #[error("the service refused: {message}")]
-    Refused { message: String },
+    Refused {
+        #[serde(with = "Bounded::<{ Detail::MAX }>")]
+        message: String,
+    },
     #[error("the answer has {len} bytes, more than a message may have")]
     TooLong { len: u64 },
 }

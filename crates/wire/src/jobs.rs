@@ -5,6 +5,7 @@
 //! second time, and late, would undo what was said since. Different messages may repeat each other, as a [`Join`] does.
 
 use crate::bulk::BlobId;
+use crate::detail::{Bounded, Detail};
 use crate::reason::FailReason;
 use crate::usage::NodeUse;
 use bytes::Bytes;
@@ -177,6 +178,8 @@ pub struct Progress {
     pub lease: LeaseId,
     /// Thousandths of the whole.
     pub permille: u16,
+    /// At most [`Detail::MAX`] bytes.
+    #[serde(with = "Bounded::<{ Detail::MAX }>")]
     pub note: String,
 }
 

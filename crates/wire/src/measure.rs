@@ -3,6 +3,7 @@
 //! All of it rides in requests and replies of the fabric, which number them.
 
 use crate::bulk::BlobId;
+use crate::detail::{Bounded, Detail};
 use phalanx_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -77,10 +78,12 @@ pub enum MeasureRefusal {
     /// The other end of the link did not do its part.
     OtherEnd {
         node: NodeId,
+        #[serde(with = "Bounded::<{ Detail::MAX }>")]
         detail: String,
     },
     /// The work to measure with could not be done.
     Failed {
+        #[serde(with = "Bounded::<{ Detail::MAX }>")]
         detail: String,
     },
 }

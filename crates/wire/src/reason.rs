@@ -1,11 +1,18 @@
 //! Why something waits or failed, as data; every front prints the same words for it.
 
+use crate::detail::Bounded;
 use crate::usage::Shortage;
 use bytes::Bytes;
 use phalanx_types::{ByteSize, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::fmt;
+
+/// The most bytes of one text of a reason. Workers say less; journals of earlier versions may hold as much.
+pub const MAX_REASON: usize = 128 << 10;
+
+/// The most bytes of all texts and of the exception in a reason that a worker may report.
+pub const MAX_REPORTED: usize = 128 << 10;
 
 /// Why a job has not been given to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,18 +91,28 @@ impl fmt::Display for WaitReason {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FailReason {
     /// The handler returned an error.
-    Handler { message: String },
+    Handler {
+        #[serde(with = "Bounded::<MAX_REASON>")]
+        message: String,
+    },
     /// The handler panicked.
-    Panicked { message: String },
+    Panicked {
+        #[serde(with = "Bounded::<MAX_REASON>")]
+        message: String,
+    },
     /// Every node it ran on was lost while it ran.
     NodesLost { attempts: u32, nodes: Vec<NodeId> },
     /// The solution could not be taken over from the node.
-    Unreadable { message: String },
+    Unreadable {
+        #[serde(with = "Bounded::<MAX_REASON>")]
+        message: String,
+    },
     /// A Python function raised an exception.
     Raised(Box<Raised>),
     /// A job whose solution it takes was not solved.
     InputFailed {
         job: JobId,
+        #[serde(with = "Bounded::<MAX_REASON>")]
         why: String,
         /// The exception, if that job failed with one.
         raised: Option<Box<Raised>>,
@@ -114,7 +131,10 @@ pub enum LostInput {
     /// The nodes that held it are gone, and the main node keeps no description of its job any more.
     NoRecipe,
     /// Its job ran again and failed.
-    FailedAgain { why: String },
+    FailedAgain {
+        #[serde(with = "Bounded::<MAX_REASON>")]
+        why: String,
+    },
     /// It takes the solution of another job, which is lost.
     Input { job: JobId },
     /// It could not be fetched from the node that holds it.
@@ -144,9 +164,12 @@ impl fmt::Display for LostInput {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Raised {
     /// The qualified name of its class: `ValueError`, `mine.Broken`.
+    #[serde(with = "Bounded::<MAX_REASON>")]
     pub exception: String,
+    #[serde(with = "Bounded::<MAX_REASON>")]
     pub message: String,
     /// The lines that Python prints for it.
+    #[serde(with = "Bounded::<MAX_REASON>")]
     pub traceback: String,
     /// The exception itself, pickled; empty if it could not be pickled or is too long.
     pub pickled: Bytes,
@@ -157,6 +180,17 @@ impl Raised {
     pub fn encoded_len(&self) -> usize {
         self.exception.len() + self.message.len() + self.traceback.len() + self.pickled.len() + 40
     }
+
+    /// The same with texts of at most so many bytes, and without the pickled exception.
+    fn shortened(&self, most: usize) -> Self {
+        let cut = |text: &str| text.get(..text.floor_char_boundary(most)).unwrap_or_default().to_owned();
+        Self {
+            exception: cut(&self.exception),
+            message: cut(&self.message),
+            traceback: cut(&self.traceback),
+            pickled: Bytes::new(),
+        }
+    }
 }
 
 impl fmt::Display for Raised {
@@ -164,6 +198,56 @@ impl fmt::Display for Raised {
         match self.message.is_empty() {
             true => f.write_str(&self.exception),
             false => write!(f, "{}: {}", self.exception, self.message),
+        }
+    }
+}
+
+impl FailReason {
+    /// About how many bytes its texts take.
+    pub fn text_len(&self) -> usize {
+        match self {
+            FailReason::Handler { message }
+            | FailReason::Panicked { message }
+            | FailReason::Unreadable { message } => message.len(),
+            FailReason::NodesLost { nodes, .. } => nodes.len() * size_of::<NodeId>(),
+            FailReason::Raised(raised) => raised.encoded_len(),
+            FailReason::InputFailed { why, raised, .. } => {
+                why.len() + raised.as_ref().map_or(0, |raised| raised.encoded_len())
+            }
+            FailReason::InputLost { why: LostInput::FailedAgain { why }, .. } => why.len(),
+            FailReason::InputLost { .. } => 0,
+        }
+    }
+
+    /// Whether a computing node may report it: main nodes find the others out for themselves.
+    pub fn is_reportable(&self) -> bool {
+        let is_theirs = matches!(
+            self,
+            FailReason::Handler { .. }
+                | FailReason::Panicked { .. }
+                | FailReason::Unreadable { .. }
+                | FailReason::Raised(_)
+        );
+        is_theirs && self.text_len() <= MAX_REPORTED
+    }
+
+    /// The same in few bytes: texts are cut to so many each, and an exception is left out.
+    pub fn shortened(&self, most: usize) -> Self {
+        let cut = |text: &str| text.get(..text.floor_char_boundary(most)).unwrap_or_default().to_owned();
+        match self {
+            FailReason::Handler { message } => FailReason::Handler { message: cut(message) },
+            FailReason::Panicked { message } => FailReason::Panicked { message: cut(message) },
+            FailReason::Unreadable { message } => FailReason::Unreadable { message: cut(message) },
+            FailReason::Raised(raised) => FailReason::Raised(Box::new(raised.shortened(most))),
+            FailReason::InputFailed { job, why, raised } => FailReason::InputFailed {
+                job: *job,
+                why: cut(why),
+                raised: raised.as_ref().map(|raised| Box::new(raised.shortened(most))),
+            },
+            FailReason::InputLost { job, why: LostInput::FailedAgain { why } } => {
+                FailReason::InputLost { job: *job, why: LostInput::FailedAgain { why: cut(why) } }
+            }
+            FailReason::InputLost { .. } | FailReason::NodesLost { .. } => self.clone(),
         }
     }
 }

@@ -122,7 +122,9 @@ fn no_attribute_of_serde_changes_what_is_encoded() {
     for source in sources() {
         for attribute in source.split("#[serde(").skip(1) {
             let text = attribute.split(")]").next().unwrap();
-            assert!(text.starts_with("rename_all = "), "#[serde({text})] may not survive postcard");
+            // A bounded text has the bytes of a plain one, which a test of it shows.
+            let is_harmless = text.starts_with("rename_all = ") || text.starts_with("with = \"Bounded::<");
+            assert!(is_harmless, "#[serde({text})] may not survive postcard");
         }
     }
 }

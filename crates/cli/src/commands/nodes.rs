@@ -1,6 +1,7 @@
 //! `phalanx nodes`: who is in the domain.
 
 mod measure;
+mod unreached;
 mod uses;
 
 use crate::args::{DomainArgs, start_failure};
@@ -8,6 +9,7 @@ use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing_of, print_line, reader_gone};
 use crate::stop::StopSignals;
+use crate::times::rfc3339;
 use clap::Args;
 use phalanx_fabric::{Fabric, NodeEvent, NodeKind, NodeState, NodeStatus};
 use phalanx_types::{ByteSize, NodeId};
@@ -15,7 +17,7 @@ use phalanx_wire::infer::model_of;
 use phalanx_wire::node::StoreOffer;
 use serde::Serialize;
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 use uses::{UseRow, in_words};
 
 #[derive(Debug, Args)]
@@ -109,7 +111,6 @@ impl StoreRow {
 
 impl NodeRow {
     fn new(status: &NodeStatus) -> Self {
-        let since = UNIX_EPOCH + Duration::from_millis(status.since_unix_ms);
         let host = status.resources.host.as_ref();
         Self {
             id: status.id.to_string(),
@@ -124,7 +125,7 @@ impl NodeRow {
             jobs_running: status.jobs_running,
             jobs_done: status.jobs_done,
             uses: status.uses.iter().map(UseRow::new).collect(),
-            since: humantime::format_rfc3339_seconds(since).to_string(),
+            since: rfc3339(status.since_unix_ms),
             handles: status.handles.iter().map(ToString::to_string).collect(),
             serves: status.handles.iter().filter_map(|kind| model_of(kind)).map(str::to_owned).collect(),
             store: status.store.as_deref().map(StoreRow::new),
@@ -222,7 +223,7 @@ pub(crate) async fn run(args: NodesArgs, output: Output) -> Result<(), Failure> 
         fabric.settled(args.patience).await;
         let shown = |s: &&NodeStatus| s.id != *fabric.id() && (args.all || s.kind != NodeKind::Observer);
         let rows = fabric.nodes().iter().filter(shown).map(NodeRow::new).collect();
-        output.print(&NodeTable(rows))
+        unreached::check(&fabric, &args.domain).and_then(|()| output.print(&NodeTable(rows)))
     };
     fabric.shutdown().await;
     result

@@ -1,12 +1,13 @@
 //! `phalanx relay`: connects nodes of networks that cannot reach each other.
 
+use crate::args::load_key;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::paths;
 use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use clap::Args;
-use phalanx_fabric::{DomainKey, Relay, RelayConfig, RelayToken};
+use phalanx_fabric::{Relay, RelayConfig, RelayToken, read_private};
 use phalanx_types::DomainName;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ pub(crate) struct RelayArgs {
     /// A domain key file to take the token from; may be given several times.
     #[arg(long, value_name = "FILE")]
     key: Vec<PathBuf>,
-    /// A file with relay tokens, one a line; may be given several times.
+    /// A file with relay tokens, one a line, that only you may read; may be given several times.
     #[arg(long, value_name = "FILE")]
     token_file: Vec<PathBuf>,
 }
@@ -58,9 +59,12 @@ impl Render for Started {
 fn tokens(args: &RelayArgs) -> Result<Vec<RelayToken>, Failure> {
     let mut tokens = Vec::new();
     for file in &args.token_file {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("could not read relay tokens from {}", file.display()))
-            .map_err(Failure::usage)?;
+        let text = read_private(file).map_err(|error| {
+            let hint = error.hint();
+            let error = anyhow::Error::new(error).context("could not use a file of relay tokens");
+            Failure::usage(error).hint_if(hint)
+        })?;
+        let text = String::from_utf8_lossy(&text);
         for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
             let token = line.parse().with_context(|| format!("bad relay token in {}", file.display()));
             tokens.push(token.map_err(Failure::usage)?);
@@ -68,8 +72,7 @@ fn tokens(args: &RelayArgs) -> Result<Vec<RelayToken>, Failure> {
     }
     let named = args.domain.iter().map(paths::domain_key).collect::<Result<Vec<_>, _>>()?;
     for file in args.key.iter().chain(&named) {
-        let key = DomainKey::load(file)
-            .map_err(|error| Failure::usage(error).hint("`phalanx domain new` makes a key"))?;
+        let key = load_key(file, || format!("could not use the key in {}", file.display()))?;
         tokens.push(key.relay_token());
     }
     if tokens.is_empty() {

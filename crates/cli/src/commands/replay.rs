@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::times::moment;
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_jobs::core::MainCore;
@@ -187,9 +188,7 @@ impl Printer {
 
     fn section(&mut self, section: Section<'_>) -> Result<(), Failure> {
         let header = section.header();
-        let began = Duration::from_millis(header.unix_ms);
-        let began = std::time::UNIX_EPOCH.checked_add(began).unwrap_or(std::time::UNIX_EPOCH);
-        let began = humantime::format_rfc3339_millis(began);
+        let began = humantime::format_rfc3339_millis(moment(header.unix_ms));
         let (core, program, entry) = (&header.core, &header.program, header.first_entry);
         match self.output {
             Output::Table => {

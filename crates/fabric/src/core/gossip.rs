@@ -4,17 +4,26 @@
 //! knowledge is never overridden by reports of others.
 
 use super::backoff::Backoff;
-use super::membership::FORGET_AFTER;
-use super::peer::PeerEntry;
+use super::links::LinkEntry;
+use super::membership::{FORGET_AFTER, MAX_PEERS};
+use super::peer::{PeerEntry, weight_of};
 use super::{Command, ControlMessage, LinkKey, Membership, NodeEvent};
 use phalanx_types::{NodeId, Outbox, Time};
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
+use phalanx_wire::usage::MAX_USES;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The most text in one status, so that no member can fill another's memory.
 const MAX_TEXT: usize = 16 << 10;
 /// Statuses per message: even the longest ones stay below the frame limit.
 const KNOWN_PER_MESSAGE: usize = 48;
+
+/// The most linked nodes that a node is told of at once, and that are told of one node.
+const TABLE: usize = 512;
+const TOLD_AT_ONCE: usize = 64;
+/// The most links on which the table is repeated at once.
+const REPEATED_AT_ONCE: usize = 64;
 
 /// How often this node reports its links to all linked nodes again.
 const REPEAT_AFTER: Duration = Duration::from_secs(FORGET_AFTER.as_secs() / 2);
@@ -48,11 +57,11 @@ impl Membership {
         heard: NodeStatus,
         out: &mut Outbox<Command>,
     ) {
-        let Some(entry) = self.links.get_mut(&link) else { return };
-        let Some(peer) = self.peers.get_mut(&entry.node) else { return };
+        let Some(node) = self.links.get(&link).map(|entry| entry.node.clone()) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else { return };
         let Some(known) = &mut peer.status else { return };
         let stale = heard.version < known.version;
-        if heard.id != entry.node || peer.linked_as != Some(heard.incarnation) || stale {
+        if heard.id != node || peer.linked_as != Some(heard.incarnation) || stale {
             return;
         }
         if !heard.state.is_live() || !is_modest(&heard) {
@@ -65,8 +74,8 @@ impl Membership {
             *known = heard.clone();
             out.push(Command::Announce(NodeEvent::Changed(heard.clone())));
         }
-        if !std::mem::replace(&mut entry.introduced, true) {
-            let node = entry.node.clone();
+        let introduced = self.links.change(link, |entry| std::mem::replace(&mut entry.introduced, true));
+        if introduced == Some(false) {
             self.tell_others(&node, &heard, out);
         }
         self.learn_relays(&addresses, out);
@@ -79,9 +88,11 @@ impl Membership {
         known: Vec<NodeStatus>,
         out: &mut Outbox<Command>,
     ) {
-        let Some(entry) = self.links.get_mut(&link) else { return };
-        entry.known_arrived = true;
-        let teller = entry.node.clone();
+        let arrived = |entry: &mut LinkEntry| {
+            entry.known_arrived = true;
+            entry.node.clone()
+        };
+        let Some(teller) = self.links.change(link, arrived) else { return };
         for heard in known {
             if heard.id != self.settings.me && heard.id != teller && is_modest(&heard) {
                 self.merge(now, &teller, heard, out);
@@ -94,10 +105,14 @@ impl Membership {
         if is_past_onlooker(&heard) && !self.peers.contains_key(&heard.id) {
             return;
         }
-        let Some(peer) = self.entry(now, &heard.id, first_dial) else { return };
-        if peer.link.is_some() {
+        if self.peers.get(&heard.id).is_some_and(|known| known.link.is_some()) {
             return;
         }
+        if !self.has_room_for(teller, &heard, out) {
+            return;
+        }
+        let Some(peer) = self.entry(now, &heard.id, first_dial) else { return };
+        peer.vouch(teller);
         let events = match peer.incarnation() {
             Some(life) if heard.incarnation < life => return,
             Some(life) if heard.incarnation == life => peer.hear_of_this_life(heard),
@@ -110,12 +125,33 @@ impl Membership {
         };
         if !events.is_empty() {
             peer.last_news = now;
-            peer.told_by = Some(teller.clone());
         }
         for event in events {
             out.push(Command::Announce(event.clone()));
             self.drop_onlooker(event.status(), out);
         }
+    }
+
+    /// Whether there is room for what a linked node tells of another one: within its quota, and within what all may take.
+    /// A node that has told of less than others takes the place of what they told.
+    fn has_room_for(&mut self, teller: &NodeId, heard: &NodeStatus, out: &mut Outbox<Command>) -> bool {
+        self.peers.settle();
+        let known = self.peers.get(&heard.id);
+        if known.is_some_and(|known| known.charged_to().is_none()) {
+            return true;
+        }
+        let is_new = known.is_none();
+        let more = weight_of(heard).saturating_sub(known.map_or(0, PeerEntry::weight));
+        if !self.peers.may_tell(teller, more, is_new) {
+            return false;
+        }
+        let is_full = is_new && self.peers.len() >= MAX_PEERS;
+        if !is_full && !self.peers.is_full_of_hearsay(more) {
+            return true;
+        }
+        let Some(other) = self.peers.heard_too_much(teller, more).filter(|_| is_new) else { return false };
+        self.forget(other, "displaced", out);
+        true
     }
 
     /// Drops an observer that left: every listing command is one, and they would pile up.
@@ -125,47 +161,74 @@ impl Membership {
         }
     }
 
-    /// Reports to every linked node except the one concerned.
+    /// Reports to linked nodes except the one concerned: to all of them while they are few, else to those that follow
+    /// this node in the order of ids. Other nodes that see the same tell the rest.
     pub(super) fn tell_others(&self, node: &NodeId, status: &NodeStatus, out: &mut Outbox<Command>) {
-        for (link, _) in self.links.iter().filter(|(_, l)| l.node != *node) {
-            out.push(Command::Send { link: *link, words: ControlMessage::Known(vec![status.clone()]) });
+        let others = self.peers.linked_from(&self.settings.me).filter(|(id, _)| *id != node);
+        let mut links: Vec<LinkKey> = others.take(TOLD_AT_ONCE).map(|(_, link)| link).collect();
+        links.sort_unstable();
+        for link in links {
+            out.push(Command::Send { link, words: ControlMessage::Known(vec![status.clone()]) });
         }
     }
 
-    /// All nodes that this node is linked to or saw leave, in messages of bounded length; at least one message.
+    /// Nodes that this node is linked to or saw leave, in messages of bounded length; at least one message.
     pub(super) fn table_for(&self, node: &NodeId) -> Vec<Vec<NodeStatus>> {
-        let seen = |p: &PeerEntry| p.link.is_some() || p.is_witnessed() && !p.is_live();
-        let mut table = self.tell_of(node, seen);
+        let left = self.peers.once_linked().take(TABLE).filter(|(_, p)| p.is_witnessed() && !p.is_live());
+        let mut table = self.tell_of(node, left);
         if table.is_empty() {
             table.push(Vec::new());
         }
         table
     }
 
-    /// Reports to every linked node again which other nodes are linked to this one.
+    /// Reports to linked nodes again which other nodes are linked to this one.
     ///
     /// Two nodes that could not reach each other eventually forget each other; a node that is linked to both
-    /// reintroduces them.
+    /// reintroduces them. With many links, some are told at a time.
     pub(super) fn repeat_table(&mut self, now: Time, out: &mut Outbox<Command>) {
         if now < self.next_repeat() {
             return;
         }
         self.table_sent = now;
-        for (link, entry) in &self.links {
-            for known in self.tell_of(&entry.node, |p| p.link.is_some()) {
-                out.push(Command::Send { link: *link, words: ControlMessage::Known(known) });
+        let last = self.repeated_to.as_ref().unwrap_or(&self.settings.me);
+        let next: Vec<(NodeId, LinkKey)> = self
+            .peers
+            .linked_from(last)
+            .take(REPEATED_AT_ONCE)
+            .map(|(id, link)| (id.clone(), link))
+            .collect();
+        self.repeated_to = next.last().map(|(id, _)| id.clone());
+        let mut told = next;
+        told.sort_unstable_by_key(|(_, link)| *link);
+        for (node, link) in told {
+            for known in self.tell_of(&node, std::iter::empty()) {
+                out.push(Command::Send { link, words: ControlMessage::Known(known) });
             }
         }
     }
 
     pub(super) fn next_repeat(&self) -> Time {
-        if self.links.is_empty() { Time::NEVER } else { self.table_sent + REPEAT_AFTER }
+        if self.links.is_empty() {
+            return Time::NEVER;
+        }
+        let times = u32::try_from(self.links.len().div_ceil(REPEATED_AT_ONCE)).unwrap_or(u32::MAX);
+        self.table_sent + REPEAT_AFTER / times.max(1)
     }
 
-    /// What is known about some of the peers except `node`, in messages of bounded length.
-    fn tell_of(&self, node: &NodeId, of: impl Fn(&PeerEntry) -> bool) -> Vec<Vec<NodeStatus>> {
-        let others = self.peers.iter().filter(|(id, p)| *id != node && of(p));
-        let table: Vec<NodeStatus> = others.filter_map(|(_, p)| p.status.clone()).filter(is_modest).collect();
+    /// What is known about linked peers except `node` and about some others, in messages of bounded length. With many
+    /// links these are the peers that follow this node in the order of ids: a node that meets those hears of the next
+    /// from them.
+    fn tell_of<'a>(
+        &'a self,
+        node: &NodeId,
+        others: impl Iterator<Item = (&'a NodeId, &'a PeerEntry)>,
+    ) -> Vec<Vec<NodeStatus>> {
+        let linked = self.peers.linked_from(&self.settings.me).take(TABLE + 1);
+        let linked = linked.filter_map(|(id, _)| Some((id, self.peers.get(id)?)));
+        let all: BTreeMap<&NodeId, &PeerEntry> = linked.chain(others).filter(|(id, _)| *id != node).collect();
+        let table: Vec<NodeStatus> =
+            all.into_values().filter_map(|p| p.status.clone()).filter(is_modest).collect();
         table.chunks(KNOWN_PER_MESSAGE).map(<[NodeStatus]>::to_vec).collect()
     }
 }
@@ -176,6 +239,11 @@ fn is_past_onlooker(status: &NodeStatus) -> bool {
 
 /// Whether a status is short enough for others to accept it.
 pub(crate) fn is_modest(status: &NodeStatus) -> bool {
+    text_len(status) <= MAX_TEXT && status.uses.len() <= MAX_USES
+}
+
+/// About how many bytes the parts of a status take that have no fixed length.
+pub(super) fn text_len(status: &NodeStatus) -> usize {
     let names = status.handles.iter().chain(&status.topics).map(|s| s.len() + size_of_val(s));
     let devices = status.resources.devices.iter().map(|d| d.name.len() + size_of_val(d));
     let addresses = status.addresses.iter().map(|a| match a {
@@ -189,7 +257,9 @@ pub(crate) fn is_modest(status: &NodeStatus) -> bool {
         _ => 0,
     };
     let store = status.store.as_ref().map_or(0, |store| size_of_val(&store.addresses[..]));
-    names.chain(devices).chain(addresses).sum::<usize>() + reason + store <= MAX_TEXT
+    // Ids of nodes have a bounded length, so the uses take what their number says.
+    let uses = size_of_val(&status.uses[..]);
+    names.chain(devices).chain(addresses).sum::<usize>() + reason + store + uses
 }
 
 impl PeerEntry {

@@ -111,10 +111,16 @@ impl Membership {
         if std::mem::take(&mut peer.dialing) {
             out.push(Command::CancelDial { target: DialTarget::Peer(node.clone()) });
         }
+        let teller = peer.charged_to().filter(|_| offer.dialed.is_some()).cloned();
+        peer.forget_tellers();
         peer.link = Some(link);
         peer.linked_as = Some(incarnation);
         peer.last_news = now;
         let announcements = appear(&mut peer.status, offer.clone());
+        self.peers.settle();
+        if let Some(teller) = teller {
+            self.peers.reward(&teller);
+        }
         if self.links.is_empty() {
             self.table_sent = now;
         }
@@ -167,9 +173,32 @@ impl Membership {
         let Some(status) = &mut peer.status else { return };
         status.state = if goodbye { NodeState::Stopped } else { NodeState::Lost(reason) };
         let status = status.clone();
+        self.peers.settle();
+        self.leave_orphans(now, &entry.node);
         out.push(Command::Announce(NodeEvent::Gone(status.clone())));
         self.tell_others(&entry.node, &status, out);
         self.drop_onlooker(&status, out);
+    }
+
+    /// A node is gone. Peers that only it told of are forgotten soon, the others are charged to another teller.
+    fn leave_orphans(&mut self, now: Time, teller: &NodeId) {
+        for id in self.peers.charged_to(teller) {
+            let Some(peer) = self.peers.get(&id) else { continue };
+            let is_linked = |id: &&NodeId| self.peers.get(id).is_some_and(|voucher| voucher.link.is_some());
+            let other = peer.vouchers().find(is_linked).cloned();
+            let Some(peer) = self.peers.get_mut(&id) else { continue };
+            match other {
+                Some(other) => peer.teller = Some(other),
+                None => peer.orphaned = Some(now),
+            }
+        }
+        self.peers.settle();
+        self.peers.drop_teller(teller);
+    }
+
+    /// The links of which something is due, to be sampled for [`Event::Ticked`](super::Event::Ticked).
+    pub(crate) fn due_links(&self, now: Time) -> Vec<LinkKey> {
+        self.links.due(now)
     }
 
     pub(super) fn on_tick(&mut self, now: Time, samples: &[LinkSample], out: &mut Outbox<Command>) {
@@ -181,14 +210,25 @@ impl Membership {
         self.last_tick = now;
         let mut silent = Vec::new();
         for sample in samples {
-            let Some(entry) = self.links.get_mut(&sample.link) else { continue };
-            entry.heard = sample.heard.max(self.silence_from).max(entry.up_since);
-            entry.sent = sample.sent.max(entry.sent);
-            if now.since(entry.heard) >= heartbeat {
-                silent.push(sample.link);
-            } else if now.since(entry.sent) >= heartbeat.min(entry.peer_heartbeat) / 4 {
-                entry.sent = now;
-                out.push(Command::Send { link: sample.link, words: ControlMessage::Heartbeat });
+            let silence_from = self.silence_from;
+            let speaks = self.links.change(sample.link, |entry| {
+                entry.heard = sample.heard.max(silence_from).max(entry.up_since);
+                entry.sent = sample.sent.max(entry.sent);
+                if now.since(entry.heard) >= heartbeat {
+                    return None;
+                }
+                let speaks = now.since(entry.sent) >= heartbeat.min(entry.peer_heartbeat) / 4;
+                if speaks {
+                    entry.sent = now;
+                }
+                Some(speaks)
+            });
+            match speaks {
+                Some(None) => silent.push(sample.link),
+                Some(Some(true)) => {
+                    out.push(Command::Send { link: sample.link, words: ControlMessage::Heartbeat });
+                }
+                Some(Some(false)) | None => {}
             }
         }
         for link in silent {
@@ -202,14 +242,9 @@ impl Membership {
     }
 
     pub(super) fn next_heartbeat_check(&self) -> Time {
-        let heartbeat = self.settings.heartbeat;
-        let due = self.links.values().map(|l| {
-            let speak = l.sent + heartbeat.min(l.peer_heartbeat) / 4;
-            speak.min(l.heard + heartbeat)
-        });
-        let shortest = self.links.values().map(|l| l.peer_heartbeat).fold(heartbeat, Duration::min);
         // Rounded up a little, so that many links share one wake-up.
-        due.min().map_or(Time::NEVER, |t| t.max(self.last_tick + shortest / 16))
+        let together = self.last_tick + self.links.shortest_interval() / 16;
+        self.links.next_due().map_or(Time::NEVER, |due| due.max(together))
     }
 
     pub(super) fn on_stopping(&mut self, out: &mut Outbox<Command>) {

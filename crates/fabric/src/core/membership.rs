@@ -1,7 +1,8 @@
 use super::backoff::Backoff;
-use super::links::LinkEntry;
+use super::beats::Links;
 use super::peer::PeerEntry;
-use super::{Command, DialEnd, DialTarget, Event, LinkKey, NodeEvent};
+use super::roster::Roster;
+use super::{Command, DialEnd, DialTarget, Event, NodeEvent};
 use phalanx_types::{Incarnation, NodeId, Outbox, Time};
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
 use smol_str::SmolStr;
@@ -12,10 +13,12 @@ use std::time::Duration;
 pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
 /// The shortest interval between updates of this node's status, apart from changes of state.
 const STATUS_PACE: Duration = Duration::from_millis(50);
+/// With each so many links, updates come more rarely.
+const LINKS_AT_PACE: usize = 256;
 /// How long the node with the larger id waits when both learn of each other at the same moment.
 const YIELD: Duration = Duration::from_millis(30);
 /// The most nodes that are remembered, so that no member can fill another's memory.
-pub(super) const MAX_PEERS: usize = 10_000;
+pub(super) const MAX_PEERS: usize = 20_000;
 /// The most relays that a node takes over from a peer.
 const MAX_LEARNED_RELAYS: usize = 4;
 /// The most dials at the same time.
@@ -48,8 +51,8 @@ pub(crate) struct Membership {
     pub(super) own: NodeStatus,
     pub(super) own_sent: Option<Time>,
     pub(super) own_changed: bool,
-    pub(super) peers: BTreeMap<NodeId, PeerEntry>,
-    pub(super) links: BTreeMap<LinkKey, LinkEntry>,
+    pub(super) peers: Roster,
+    pub(super) links: Links,
     pub(super) seeds: BTreeMap<SmolStr, SeedEntry>,
     /// Relays, and whether each has answered or failed once.
     pub(super) relays: BTreeMap<SmolStr, bool>,
@@ -60,24 +63,28 @@ pub(crate) struct Membership {
     pub(super) last_tick: Time,
     /// When the table of links was last sent to all linked nodes.
     pub(super) table_sent: Time,
+    /// The linked node that was told again last.
+    pub(super) repeated_to: Option<NodeId>,
     pub(super) stopping: bool,
 }
 
 impl Membership {
     pub(crate) fn new(settings: Settings, own: NodeStatus) -> Self {
+        let links = Links::new(settings.heartbeat);
         Self {
             settings,
             own,
             own_sent: None,
             own_changed: false,
-            peers: BTreeMap::new(),
-            links: BTreeMap::new(),
+            peers: Roster::new(FORGET_AFTER),
+            links,
             seeds: BTreeMap::new(),
             relays: BTreeMap::new(),
             listening: false,
             silence_from: Time::ZERO,
             last_tick: Time::ZERO,
             table_sent: Time::ZERO,
+            repeated_to: None,
             stopping: false,
         }
     }
@@ -107,6 +114,7 @@ impl Membership {
             Event::Stopping => self.on_stopping(out),
         }
         self.flush_own_status(now, out);
+        self.peers.settle();
         self.dial_due(now, out);
     }
 
@@ -117,27 +125,22 @@ impl Membership {
         }
         // When all dial slots are taken, the end of a dial wakes the core.
         let may_dial = self.dials_left() > 0;
-        let peers = self.peers.values().map(|p| {
-            let forget = if p.link.is_some() { Time::NEVER } else { p.last_news + FORGET_AFTER };
-            if may_dial && p.wants_dial() { p.backoff.due().min(forget) } else { forget }
-        });
+        let dials = self.peers.next_dial().filter(|_| may_dial);
+        let forget = self.peers.next_forget().map(|(at, _)| at);
         let seeds = self.seeds.values().filter(|s| may_dial && self.seed_wants_dial(s));
         let seeds = seeds.map(|s| s.backoff.due());
-        let flush = self.own_sent.filter(|_| self.own_changed).map(|at| at + STATUS_PACE);
-        let soonest = peers.chain(seeds).chain(flush).min().unwrap_or(Time::NEVER);
+        let flush = self.own_sent.filter(|_| self.own_changed).map(|at| at + self.status_pace());
+        let soonest = dials.into_iter().chain(forget).chain(seeds).chain(flush).min().unwrap_or(Time::NEVER);
         soonest.min(self.next_heartbeat_check()).min(self.next_repeat())
     }
 
     /// Whether every address known so far has led to a link whose table arrived, or failed once.
     pub(crate) fn is_settled(&self) -> bool {
-        let introduced = |link: LinkKey| self.links.get(&link).is_none_or(|l| l.known_arrived);
         (!self.listening || self.is_introduced())
             && self.relays.values().all(|answered| *answered)
             && self.seeds.values().all(|s| s.tried || s.peer.is_some())
-            && self.peers.values().all(|p| match p.link {
-                Some(link) => introduced(link),
-                None => p.tried || !p.wants_dial() && !p.dialing || p.status.is_some() && !p.is_live(),
-            })
+            && self.links.have_told()
+            && self.peers.is_settled()
     }
 
     /// Whether a member has told this node which nodes it knows: then there is no need to wait for others.
@@ -179,8 +182,12 @@ impl Membership {
     fn on_relay_present(&mut self, now: Time, relay: SmolStr, nodes: &BTreeSet<NodeId>) {
         self.relays.insert(relay.clone(), true);
         let address = PeerAddr::Relay(relay);
-        for (id, peer) in &mut self.peers {
-            if !nodes.contains(id) {
+        let gone = |(id, peer): (&NodeId, &PeerEntry)| {
+            (peer.found.contains(&address) && !nodes.contains(id)).then(|| id.clone())
+        };
+        let gone: Vec<NodeId> = self.peers.iter().filter_map(gone).collect();
+        for id in gone {
+            if let Some(peer) = self.peers.get_mut(&id) {
                 peer.found.remove(&address);
             }
         }
@@ -248,21 +255,31 @@ impl Membership {
         if self.stopping {
             return;
         }
-        let peers = self.peers.iter().filter(|(_, p)| p.backoff.due() <= now && p.wants_dial());
-        let peers = peers.map(|(id, p)| (p.backoff.due(), DialTarget::Peer(id.clone())));
         let seeds = self.seeds.iter().filter(|(_, s)| s.backoff.due() <= now && self.seed_wants_dial(s));
-        let seeds = seeds.map(|(seed, s)| (s.backoff.due(), DialTarget::Seed(seed.clone())));
-        let mut due: Vec<(Time, DialTarget)> = peers.chain(seeds).collect();
-        due.sort_by_key(|(due, _)| *due);
-        due.truncate(self.dials_left());
+        let mut seeds: Vec<(Time, DialTarget)> =
+            seeds.map(|(seed, s)| (s.backoff.due(), DialTarget::Seed(seed.clone()))).collect();
+        seeds.sort();
+        let mut seeds = seeds.into_iter().peekable();
+        let mut due = Vec::new();
+        for _ in 0..self.dials_left() {
+            let next = self.peers.next_dial().filter(|at| *at <= now);
+            let next_seed = seeds.peek().map(|(at, _)| *at);
+            if next_seed.is_some_and(|seed| next.is_none_or(|at| seed < at)) {
+                due.extend(seeds.next());
+                continue;
+            }
+            let Some((at, id)) = self.peers.take_due(now) else { break };
+            if let Some(peer) = self.peers.get_mut(&id) {
+                peer.dialing = true;
+            }
+            self.peers.settle();
+            due.push((at, DialTarget::Peer(id)));
+        }
         // Peers first: a seed that leads to one of them is not dialed as well.
         due.sort_by(|(_, a), (_, b)| a.cmp(b));
         for (_, target) in due {
             let addresses = match &target {
-                DialTarget::Peer(id) => self.peers.get_mut(id).map(|peer| {
-                    peer.dialing = true;
-                    peer.addresses()
-                }),
+                DialTarget::Peer(id) => self.peers.get(id).map(PeerEntry::addresses),
                 DialTarget::Seed(seed) => {
                     let wanted = self.seeds.get(seed).is_some_and(|s| self.seed_wants_dial(s));
                     self.seeds.get_mut(seed).filter(|_| wanted).map(|entry| {
@@ -278,17 +295,18 @@ impl Membership {
     }
 
     fn dials_left(&self) -> usize {
-        let peers = self.peers.values().filter(|p| p.dialing).count();
         let seeds = self.seeds.values().filter(|s| s.dialing).count();
-        MAX_DIALS.saturating_sub(peers + seeds)
+        MAX_DIALS.saturating_sub(self.peers.dialing() + seeds)
     }
 
     pub(super) fn forget_old(&mut self, now: Time, out: &mut Outbox<Command>) {
-        let old = self.peers.iter().filter(|(_, p)| p.is_forgotten(now, FORGET_AFTER));
-        let old: Vec<(NodeId, bool)> = old.map(|(id, p)| (id.clone(), self.is_vouched_for(p))).collect();
-        for (id, vouched_for) in old {
+        self.peers.settle();
+        while let Some((_, id)) = self.peers.next_forget().filter(|(at, _)| *at <= now) {
+            let id = id.clone();
+            let vouched_for = self.peers.get(&id).is_some_and(|peer| self.is_vouched_for(peer));
             if vouched_for && let Some(peer) = self.peers.get_mut(&id) {
-                peer.last_news = now;
+                (peer.last_news, peer.orphaned) = (now, None);
+                self.peers.settle();
                 continue;
             }
             self.forget(id, "never reached", out);
@@ -297,8 +315,8 @@ impl Membership {
 
     /// Whether a member that is linked to this node reports the peer as alive.
     fn is_vouched_for(&self, peer: &PeerEntry) -> bool {
-        let voucher = peer.told_by.as_ref().and_then(|id| self.peers.get(id));
-        peer.is_live() && voucher.is_some_and(|v| v.link.is_some())
+        let is_linked = |id: &NodeId| self.peers.get(id).is_some_and(|voucher| voucher.link.is_some());
+        peer.is_live() && peer.vouchers().any(is_linked)
     }
 
     /// The entry of a node, created if there is room for another one.
@@ -307,7 +325,7 @@ impl Membership {
         if full && !self.peers.contains_key(node) {
             return None;
         }
-        Some(self.peers.entry(node.clone()).or_insert_with(|| PeerEntry::new(now, first_dial)))
+        Some(self.peers.get_or_insert(node, || PeerEntry::new(now, first_dial)))
     }
 
     /// Makes room for a node that proved its identity: nodes known only from gossip are dropped first.
@@ -315,14 +333,13 @@ impl Membership {
         if self.peers.len() < MAX_PEERS || self.peers.contains_key(node) {
             return;
         }
-        let unlinked = self.peers.iter().filter(|(_, p)| p.link.is_none());
-        let least = unlinked.min_by_key(|(_, p)| (p.linked_as.is_some(), p.last_news));
-        if let Some(id) = least.map(|(id, _)| id.clone()) {
+        self.peers.settle();
+        if let Some(id) = self.peers.least() {
             self.forget(id, "displaced", out);
         }
     }
 
-    fn forget(&mut self, id: NodeId, detail: &str, out: &mut Outbox<Command>) {
+    pub(super) fn forget(&mut self, id: NodeId, detail: &str, out: &mut Outbox<Command>) {
         let Some(peer) = self.peers.remove(&id) else { return };
         if peer.dialing {
             out.push(Command::CancelDial { target: DialTarget::Peer(id.clone()) });
@@ -339,8 +356,14 @@ impl Membership {
         if self.settings.me < *node { now } else { now + YIELD }
     }
 
+    /// The more links, the rarer.
+    fn status_pace(&self) -> Duration {
+        let hundreds = u32::try_from(self.links.len() / LINKS_AT_PACE).unwrap_or(u32::MAX);
+        STATUS_PACE.saturating_mul(hundreds.saturating_add(1))
+    }
+
     pub(super) fn flush_own_status(&mut self, now: Time, out: &mut Outbox<Command>) {
-        let due = self.own_sent.is_none_or(|at| now.since(at) >= STATUS_PACE);
+        let due = self.own_sent.is_none_or(|at| now.since(at) >= self.status_pace());
         if self.own_changed && due {
             self.broadcast_own_status(now, out);
         }

@@ -5,6 +5,9 @@
 //! always wins) or from a member that has such a link.
 
 mod backoff;
+mod beats;
+#[cfg(test)]
+mod crowd_tests;
 mod event;
 mod gossip;
 mod links;
@@ -12,6 +15,7 @@ mod membership;
 #[cfg(test)]
 mod mesh_tests;
 mod peer;
+mod roster;
 #[cfg(test)]
 mod tests;
 

@@ -107,13 +107,18 @@ impl Bench {
     }
 
     fn check_invariants(&self) {
-        for (key, link) in &self.0.links {
-            assert_eq!(self.0.peers[&link.node].link, Some(*key), "every link is the link of its peer");
+        self.0.peers.check();
+        for (key, link) in self.0.links.iter() {
+            assert_eq!(
+                self.0.peers.get(&link.node).unwrap().link,
+                Some(*key),
+                "every link is the link of its peer"
+            );
         }
-        for (id, peer) in &self.0.peers {
+        for (id, peer) in self.0.peers.iter() {
             assert_ne!(*id, self.0.settings.me);
             if let Some(link) = peer.link {
-                assert_eq!(self.0.links[&link].node, *id);
+                assert_eq!(self.0.links.get(&link).unwrap().node, *id);
                 assert!(peer.is_live(), "{id} is linked and not live");
             }
         }
@@ -596,9 +601,12 @@ fn the_longest_statuses_fit_their_messages() {
 fn dials_are_limited_and_the_end_of_one_begins_the_next() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "a", None);
-    let known: Vec<_> = (0..MAX_DIALS + 2).map(|i| status(&format!("p{i}"), 5, 1)).collect();
     let dials = |out: Vec<Command>| out.iter().filter(|c| matches!(c, Command::Dial { .. })).count();
-    assert_eq!(dials(b.feed(ms(10), Event::KnownHeard { link: LinkKey(1), known })), MAX_DIALS);
+    let learned = (0..MAX_DIALS + 2).map(|i| {
+        let id = format!("p{i}");
+        Event::Learned { node: n(&id), address: status(&id, 5, 1).addresses.remove(0) }
+    });
+    assert_eq!(learned.map(|event| dials(b.feed(ms(10), event))).sum::<usize>(), MAX_DIALS);
     assert!(b.0.next_wake() > ms(10));
     let first = b.0.peers.iter().find(|(_, p)| p.dialing).map(|(id, _)| id.clone()).unwrap();
     let failed = Event::DialFailed { target: DialTarget::Peer(first.clone()), why: DialEnd::Failed };
@@ -615,8 +623,11 @@ fn who_proved_itself_displaces_the_oldest_hearsay() {
     b.down(ms(1), 2, true);
     let heard = |id: String| with_state(status(&id, 5, 1), NodeState::Stopped);
     b.feed(ms(10), Event::KnownHeard { link: LinkKey(1), known: vec![heard("p77".into())] });
-    let known = (1000..MAX_PEERS + 997).map(|i| heard(format!("p{i}"))).collect();
-    b.feed(ms(20), Event::KnownHeard { link: LinkKey(1), known });
+    b.link(ms(11), 4, "c", None);
+    for (link, from, to) in [(1, 1_000, 11_000), (4, 11_000, MAX_PEERS + 996)] {
+        let known = (from..to).map(|i| heard(format!("p{i}"))).collect();
+        b.feed(ms(20), Event::KnownHeard { link: LinkKey(link), known });
+    }
     assert_eq!(b.0.peers.len(), MAX_PEERS);
     let more = Event::KnownHeard { link: LinkKey(1), known: vec![status("q", 5, 1)] };
     assert_eq!(b.feed(ms(20_000), more), []);

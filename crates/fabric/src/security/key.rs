@@ -1,3 +1,4 @@
+use super::private::{PrivateFileError, read_private};
 use super::{RelayToken, Secret, hex};
 use phalanx_types::{Class, DomainName, NodeId};
 use rcgen::{
@@ -33,12 +34,8 @@ pub enum KeyError {
         #[source]
         source: std::io::Error,
     },
-    #[error("could not read the domain key from {path}")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error("could not read the domain key")]
+    Private(#[from] PrivateFileError),
     #[error("not a domain key: {path}")]
     Form {
         path: PathBuf,
@@ -52,6 +49,14 @@ pub enum KeyError {
 impl KeyError {
     pub fn class(&self) -> Class {
         Class::Fatal
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            KeyError::Private(error) => error.hint(),
+            _ => None,
+        }
     }
 }
 
@@ -115,10 +120,9 @@ impl DomainKey {
     /// Reads a key from a file.
     ///
     /// # Errors
-    /// The file cannot be read or is not a domain key.
+    /// The file cannot be read, other users may read it, or it is not a domain key.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        let read = |source| KeyError::Read { path: path.to_owned(), source };
-        let text = std::fs::read(path).map_err(read)?;
+        let text = read_private(path)?;
         let file: KeyFile = serde_json::from_slice(&text)
             .map_err(|source| KeyError::Form { path: path.to_owned(), source })?;
         let authority =
@@ -258,5 +262,22 @@ mod tests {
         assert!(matches!(key.save(&path), Err(KeyError::Exists { .. })));
         std::fs::write(&path, "nonsense").unwrap();
         assert!(matches!(DomainKey::load(&path), Err(KeyError::Form { .. })));
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused_with_the_command_that_mends_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lab.key");
+        DomainKey::generate(&DomainName::new("lab").unwrap()).unwrap().save(&path).unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o644] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let error = DomainKey::load(&path).unwrap_err();
+            assert_eq!(error.hint(), Some(format!("chmod 600 {}", path.display())), "{error:?}");
+        }
+        for mode in [0o600, 0o400] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            DomainKey::load(&path).unwrap();
+        }
     }
 }

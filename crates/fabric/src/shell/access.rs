@@ -20,6 +20,8 @@ use tokio::net::TcpStream;
 /// The most bytes of an access file.
 const MAX_FILE: u64 = 16 << 10;
 const TOKEN_LEN: usize = 32;
+/// A private domain in whose directory nothing changed for so long, and no process of which runs, is over.
+const STALE_AFTER: Duration = Duration::from_secs(60);
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +42,19 @@ impl AccessDir {
         own_directory(runtime)?;
         let dir = runtime.join(domain.as_str());
         own_directory(&dir)?;
+        if is_private(domain.as_str()) {
+            sweep(runtime, domain);
+        }
         Ok(Self(dir))
+    }
+
+    /// Removes a node's access file. The directory of a private domain goes with its last node.
+    pub(crate) fn leave(&self, id: &NodeId) {
+        self.remove(id);
+        let name = self.0.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(is_private) && self.read_all().is_empty() {
+            remove_domain(&self.0);
+        }
     }
 
     /// Reads the token of a domain without a key; the first node creates it.
@@ -148,6 +162,40 @@ fn own_directory(path: &Path) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Whether a domain is one that a program makes for itself and its own nodes: `local-` and eight hexadecimal digits.
+fn is_private(domain: &str) -> bool {
+    let digits = domain.strip_prefix("local-");
+    digits.is_some_and(|digits| digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// Removes what private domains have left behind whose nodes were killed.
+fn sweep(runtime: &Path, present: &DomainName) {
+    let Ok(entries) = fs::read_dir(runtime) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let is_other =
+            entry.file_name().to_str().is_some_and(|name| is_private(name) && name != present.as_str());
+        if !is_other || !entry.metadata().is_ok_and(|found| found.is_dir() && is_old(&found)) {
+            continue;
+        }
+        let domain = AccessDir(entry.path());
+        if domain.read_all().iter().all(|access| !is_running(access.pid)) {
+            remove_domain(&domain.0);
+        }
+    }
+}
+
+/// Whether nothing came or went in a directory for a while: its nodes may be about to start.
+fn is_old(found: &fs::Metadata) -> bool {
+    let changed = found.modified().ok().and_then(|at| at.elapsed().ok());
+    changed.is_some_and(|since| since >= STALE_AFTER)
+}
+
+fn remove_domain(dir: &Path) {
+    if let Err(error) = fs::remove_dir_all(dir) {
+        tracing::debug!(%error, path = %dir.display(), "could not remove what a private domain left");
+    }
+}
+
 fn is_running(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
@@ -219,5 +267,43 @@ mod tests {
         drop(listener);
         assert_eq!(dir.others(&me).await, [alive]);
         assert!(!runtime.path().join("lab/b-0002.json").exists());
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_private_domain_when_its_last_node_leaves() {
+        let runtime = tempfile::tempdir().unwrap();
+        let (a, b) = (NodeId::new("a-0001").unwrap(), NodeId::new("b-0002").unwrap());
+        for (domain, is_left) in [("local-0123abcd", false), ("lab", true), ("local-network", true)] {
+            let dir = AccessDir::open(runtime.path(), &DomainName::new(domain).unwrap()).unwrap();
+            dir.token().unwrap();
+            for id in [&a, &b] {
+                let address = "127.0.0.1:1".parse().unwrap();
+                let access = Access { id: id.clone(), address, pid: 1, incarnation: Incarnation(1) };
+                dir.write(&access).unwrap();
+            }
+            dir.leave(&a);
+            assert!(runtime.path().join(domain).join("token").exists());
+            dir.leave(&b);
+            assert_eq!(runtime.path().join(domain).exists(), is_left, "{domain}");
+        }
+    }
+
+    #[test]
+    fn stale_private_domains_are_swept_and_living_ones_are_not() {
+        let runtime = tempfile::tempdir().unwrap();
+        let old = std::time::SystemTime::now() - 2 * STALE_AFTER;
+        let make = |domain: &str, pid: u32| {
+            let dir = AccessDir::open(runtime.path(), &DomainName::new(domain).unwrap()).unwrap();
+            dir.token().unwrap();
+            let (id, address) = (NodeId::new("a-0001").unwrap(), "127.0.0.1:1".parse().unwrap());
+            dir.write(&Access { id, address, pid, incarnation: Incarnation(1) }).unwrap();
+            fs::File::open(&dir.0).unwrap().set_modified(old).unwrap();
+        };
+        make("local-00000001", i32::MAX as u32);
+        make("local-00000002", std::process::id());
+        make("lab", i32::MAX as u32);
+        AccessDir::open(runtime.path(), &DomainName::new("local-00000003").unwrap()).unwrap();
+        let left = |domain: &str| runtime.path().join(domain).exists();
+        assert_eq!(["local-00000001", "local-00000002", "lab"].map(left), [false, true, true]);
     }
 }

@@ -101,9 +101,10 @@ impl Driver {
     }
 
     fn tick(&mut self) {
-        let links = self.inner.links.all();
-        let sample = |l: &Arc<Link>| LinkSample { link: l.key, heard: l.heard(), sent: l.sent() };
-        self.feed(Event::Ticked(links.iter().map(sample).collect()));
+        let due = self.core.due_links(self.inner.now());
+        let links = due.into_iter().filter_map(|link| self.inner.links.get(link));
+        let sample = |l: Arc<Link>| LinkSample { link: l.key, heard: l.heard(), sent: l.sent() };
+        self.feed(Event::Ticked(links.map(sample).collect()));
     }
 
     fn stop(&mut self) {

@@ -1,5 +1,5 @@
 use super::access::AccessDir;
-use super::inner::{Incoming, Inner, Security};
+use super::inner::{DialTrouble, Incoming, Inner, Security};
 use super::link::{LinkEvent, Peer};
 use super::mdns::Announcer;
 use super::streams::{self, StreamKey, StreamSocket};
@@ -23,6 +23,17 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long a node that stops waits for its tasks.
 const SHUTDOWN: Duration = Duration::from_secs(3);
+
+/// A node, an address or a relay that this node dialed in vain, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreached {
+    /// What was dialed.
+    pub target: String,
+    /// Why there is no link.
+    pub reason: String,
+    /// One of the two sides refused the other, which no further dial will change by itself.
+    pub refused: bool,
+}
 
 /// One node of a domain. Clones are handles to the same node.
 ///
@@ -253,9 +264,19 @@ impl Fabric {
         self.inner.refusals.snapshot()
     }
 
+    /// The targets whose last dial failed: nodes, addresses as they were given, and `relay HOST:PORT`.
+    pub fn unreached(&self) -> Vec<Unreached> {
+        let of = |(target, trouble): (&String, &DialTrouble)| Unreached {
+            target: target.clone(),
+            reason: trouble.reason.clone(),
+            refused: trouble.refused,
+        };
+        lock(&self.inner.unreached).iter().map(of).collect()
+    }
+
     /// Says goodbye to all linked nodes and ends every task.
     pub async fn shutdown(&self) {
-        self.directory.remove(&self.inner.id);
+        self.directory.leave(&self.inner.id);
         let (done, stopped) = oneshot::channel();
         if self.inner.events.send(Incoming::Stop(done)).await.is_ok() && stopped.await.is_err() {
             tracing::debug!("the driver was gone already");

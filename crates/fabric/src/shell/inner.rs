@@ -9,7 +9,7 @@ use super::watch::NodeTable;
 use super::{lock, relay};
 use crate::core::{Event, LinkOffer};
 use crate::security::{DomainToken, RelayToken, TlsContext};
-use phalanx_types::{DomainName, Incarnation, NodeId, Time};
+use phalanx_types::{DomainName, Incarnation, NodeId, Time, with_causes};
 use phalanx_wire::handshake::Refusal;
 use phalanx_wire::node::{NodeKind, NodeStatus, PeerAddr};
 use std::collections::BTreeMap;
@@ -21,6 +21,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+/// Why a dial failed.
+#[derive(Debug)]
+pub(crate) struct DialTrouble {
+    pub(crate) name: &'static str,
+    pub(crate) reason: String,
+    pub(crate) refused: bool,
+}
 
 /// How members prove to each other that they are members.
 pub(crate) enum Security {
@@ -73,8 +81,8 @@ pub(crate) struct Inner {
     pub(crate) alive: Mutex<Option<mpsc::Sender<()>>>,
     pub(crate) ended: tokio::sync::Mutex<mpsc::Receiver<()>>,
     pub(crate) counter: AtomicU64,
-    /// The last reason logged for each target that is dialed repeatedly.
-    pub(crate) logged: Mutex<BTreeMap<String, &'static str>>,
+    /// Why the last dial of each target failed that was not reached since.
+    pub(crate) unreached: Mutex<BTreeMap<String, DialTrouble>>,
 }
 
 impl fmt::Debug for Inner {
@@ -144,16 +152,20 @@ impl Inner {
     /// Counts a failed dial; logs it unless it was logged for the same reason before.
     pub(crate) fn dial_failed(&self, target: &dyn fmt::Display, error: &ConnError) {
         self.refusals.count(error.name());
-        let before = lock(&self.logged).insert(target.to_string(), error.name());
-        if before == Some(error.name()) || error.is_ordinary() {
+        let trouble =
+            DialTrouble { name: error.name(), reason: with_causes(error), refused: error.is_refusal() };
+        let before = lock(&self.unreached).insert(target.to_string(), trouble);
+        if before.is_some_and(|before| before.name == error.name()) || error.is_ordinary() {
             tracing::debug!(%target, reason = error.name(), %error, "dial failed again");
+        } else if error.is_refusal() {
+            tracing::warn!(%target, reason = error.name(), %error, "a node that was dialed refused, or is refused");
         } else {
             tracing::info!(%target, reason = error.name(), %error, "dial failed");
         }
     }
 
     pub(crate) fn dial_worked(&self, target: &dyn fmt::Display) {
-        lock(&self.logged).remove(&target.to_string());
+        lock(&self.unreached).remove(&target.to_string());
     }
 
     /// Connects to a node by a route.

@@ -21,7 +21,7 @@ mod topics;
 mod unfinished;
 mod watch;
 
-pub use fabric::Fabric;
+pub use fabric::{Fabric, Unreached};
 pub use link::{LinkEvent, Peer};
 pub use relay::{Relay, RelayConfig, RelayError};
 pub use streams::{StreamKey, StreamSocket};

@@ -101,6 +101,16 @@ impl ConnError {
         }
     }
 
+    /// Whether one of the two sides does not take the other for a member, or not for one that it can talk to. A side
+    /// that is not there, is slow or closes without a word has refused nothing.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            ConnError::Io(_) | ConnError::Closed | ConnError::Timeout | ConnError::NoAddress => false,
+            ConnError::Relay(reason) => matches!(reason, RelayRefusal::BadProof),
+            _ => !self.is_ordinary(),
+        }
+    }
+
     /// Extracts a TLS error from an IO error.
     pub(crate) fn from_io(error: std::io::Error) -> Self {
         let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()).cloned();

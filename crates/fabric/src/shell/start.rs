@@ -149,7 +149,7 @@ fn make_inner(
         alive: Mutex::new(Some(alive)),
         ended: tokio::sync::Mutex::new(ended),
         counter: AtomicU64::new(0),
-        logged: Mutex::default(),
+        unreached: Mutex::default(),
     }
 }
 

@@ -63,6 +63,11 @@ async fn a_node_with_a_foreign_key_is_refused() {
     counts(&b, "certificate-foreign", 0).await;
     counts(&a, "certificate-foreign", 0).await;
     assert_eq!((a.nodes().len(), b.nodes().len()), (1, 1));
+    // The node that is refused can say so.
+    let unreached = b.unreached();
+    let told = unreached.iter().find(|target| target.target == connect[0]);
+    assert!(told.is_some_and(|target| target.refused), "{unreached:?}");
+    assert!(told.is_some_and(|target| target.reason.contains("issued by another domain")), "{unreached:?}");
 
     // A stranger that trusts the domain but was not let in by it.
     let node = NodeId::new("x-0001").unwrap();

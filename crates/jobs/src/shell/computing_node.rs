@@ -3,12 +3,15 @@
 use super::batching::{post, split_report};
 use super::executor::{Ended, Executor, Happened};
 use super::handler::Handlers;
+use super::intake::{Intake, IntakeError};
 use super::results::{ResultMemory, Results, Spilled};
 use super::wake::Wake;
 use crate::core::{HandlerEnd, MainKey, Run, RunInput, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
 use phalanx_account::NodeAccount;
 use phalanx_fabric::{Fabric, FabricConfig, FetchError, FrameKind, LinkEvent, LinkKey, Peer, StartError};
-use phalanx_types::{ByteSize, JobId, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
+use phalanx_types::{
+    ByteSize, JobId, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time, with_causes,
+};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::codec;
 use phalanx_wire::jobs::{FromWorker, INLINE_LIMIT, Join, MAX_HEAD_LEN, ParcelRef, Report, ToWorker};
@@ -81,6 +84,7 @@ impl Stopper {
 #[derive(Debug)]
 pub struct ComputingNode {
     fabric: Fabric,
+    intake: Intake,
     account: NodeAccount,
     /// Says when others than jobs use more or less of the node.
     taken: watch::Receiver<u64>,
@@ -161,6 +165,7 @@ impl ComputingNode {
             published: (0, 0, Time::ZERO),
             drained: false,
             started: false,
+            intake: Intake::new(fabric.clone()),
             fabric,
         })
     }
@@ -469,12 +474,9 @@ impl ComputingNode {
 
     fn fetch(&self, main: MainKey, key: RunKey, head: ParcelHead, blob: BlobId) {
         let Some(peer) = self.peers.get(&LinkKey(main.0)).cloned() else { return };
-        let (fabric, done) = (self.fabric.clone(), self.fetched.0.clone());
+        let (intake, done) = (self.intake.clone(), self.fetched.0.clone());
         tokio::spawn(async move {
-            let payload = match fabric.fetch_pieces(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
-                Ok(body) => Parcel::from_pieces(head, body).map_err(|e| e.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
+            let payload = intake.fetch(&peer, head, blob).await;
             let payload = payload
                 .inspect_err(|error| tracing::warn!(main = %peer.id(), job = %key.lease, %error, "payload not fetched"))
                 .ok();
@@ -485,10 +487,10 @@ impl ComputingNode {
 
     /// Fetches a solution straight from the node that holds it, and holds it here, too.
     fn fetch_input(&self, of: (SessionId, JobId), node: NodeId, head: ParcelHead, blob: BlobId) {
-        let (fabric, arrived, linked) =
-            (self.fabric.clone(), self.arrived.0.clone(), self.linked.subscribe());
+        let (fabric, intake) = (self.fabric.clone(), self.intake.clone());
+        let (arrived, linked) = (self.arrived.0.clone(), self.linked.subscribe());
         tokio::spawn(async move {
-            let result = match fetch_solution(&fabric, linked, &node, head, blob).await {
+            let result = match fetch_solution(&fabric, &intake, linked, &node, head, blob).await {
                 Ok(parcel) => Ok(fabric.hold(parcel)),
                 Err((is_gone, error)) => {
                     tracing::warn!(job = %of.1, holder = %node, %error, "solution not fetched");
@@ -548,6 +550,7 @@ type NotFetched = (bool, String);
 
 async fn fetch_solution(
     fabric: &Fabric,
+    intake: &Intake,
     mut linked: watch::Receiver<u64>,
     node: &NodeId,
     head: ParcelHead,
@@ -568,13 +571,19 @@ async fn fetch_solution(
     };
     let peer = tokio::time::timeout(LINK_WAIT, peer).await.ok().flatten();
     let peer = peer.ok_or_else(|| (false, "there is no link to its node".to_owned()))?;
-    match fabric.fetch_pieces(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
-        Ok(body) => Parcel::from_pieces(head, body).map_err(|error| (true, error.to_string())),
-        Err(error) => {
-            let is_gone = matches!(error, FetchError::Missing { .. } | FetchError::Length { .. });
-            Err((is_gone, error.to_string()))
-        }
-    }
+    intake.fetch(&peer, head, blob).await.map_err(|error| {
+        let is_there = matches!(
+            error,
+            IntakeError::TooLarge { .. }
+                | IntakeError::Fetch(
+                    FetchError::LinkDown { .. }
+                        | FetchError::BulkLost { .. }
+                        | FetchError::NoBulk { .. }
+                        | FetchError::OutOfMemory { .. }
+                )
+        );
+        (!is_there, with_causes(&error))
+    })
 }
 
 fn cut_off(main: &Peer, why: &str) {

@@ -4,17 +4,18 @@
 //! hears of it, the user or the worker.
 
 use super::batching::{DispatchBuilder, post};
+use super::intake::Intake;
 use super::journal::{Journal, JournalError, Record, RecordedOutcome, RecordedSpec};
 use super::main_node::{JobEnd, MainError, unix_millis};
 use super::wake::Wake;
 use crate::core::{InputAt, JobSpec, MainCommand, MainCore, MainCounts, MainEvent, Outcome, WorkerKey};
-use phalanx_fabric::{BlobId, Fabric, LinkEvent, LinkKey, Peer};
+use phalanx_fabric::{BlobId, Fabric, LinkEvent, LinkKey, NodeKind, Peer, keyed_number};
 use phalanx_recording::Recorded;
-use phalanx_types::{JobId, LeaseId, NodeId, Outbox, Parcel, ParcelHead, Time};
+use phalanx_types::{JobId, LeaseId, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time, with_causes};
 use phalanx_wire::codec;
 use phalanx_wire::jobs::{
-    Dispatch, FromWorker, INLINE_LIMIT, Input, InputPlace, JobAnswer, JobInfo, JobQuery, JobState, Offer,
-    ParcelRef, ToWorker,
+    Dispatch, FromWorker, INLINE_LIMIT, Input, InputPlace, JobAnswer, JobInfo, JobQuery, JobState, Join,
+    Offer, ParcelRef, ToWorker,
 };
 use phalanx_wire::node::LostReason;
 use phalanx_wire::reason::FailReason;
@@ -60,6 +61,8 @@ pub(super) enum Ask {
     },
     Query {
         query: JobQuery,
+        /// The node that asks; `None` for this one.
+        from: Option<NodeId>,
         reply: Reply<JobAnswer>,
     },
     Fetch {
@@ -79,6 +82,7 @@ type Brought = (WorkerKey, JobId, Result<Parcel, String>);
 /// See the module.
 pub(super) struct Actor {
     fabric: Fabric,
+    intake: Intake,
     core: Recorded<MainCore>,
     /// The core was fed since its last turn ended.
     turn_open: bool,
@@ -116,6 +120,7 @@ impl Actor {
         (asked, released): (mpsc::Receiver<Ask>, mpsc::UnboundedReceiver<JobId>),
     ) -> Self {
         Self {
+            intake: Intake::new(fabric.clone()),
             fabric,
             core,
             turn_open: false,
@@ -179,6 +184,7 @@ impl Actor {
                 () = wake.until(now, at) => {}
             }
             if let Err(error) = self.settle() {
+                let error = with_causes(&error);
                 tracing::error!(%error, "the main node stops: its journal cannot be written");
                 break;
             }
@@ -246,7 +252,7 @@ impl Actor {
         if let Some(file) = self.journal.as_mut().and_then(Journal::take_unsynced) {
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = file.sync_data() {
-                    tracing::warn!(%error, "the journal may not survive a power failure");
+                    tracing::warn!(error = %with_causes(&error), "the journal may not survive a power failure");
                 }
             });
         }
@@ -282,10 +288,22 @@ impl Actor {
     fn on_frame(&mut self, link: LinkKey, body: &[u8]) {
         let worker = WorkerKey(link.0);
         match codec::decode(body) {
-            Ok(FromWorker::Join(join)) => self.feed(MainEvent::Joined { worker, join }),
+            Ok(FromWorker::Join(join)) => {
+                if self.session_of(worker) == Some(join.session) {
+                    let join = Join { session: self.core.session(), ..join };
+                    self.feed(MainEvent::Joined { worker, join });
+                }
+            }
             Ok(FromWorker::Report(report)) => self.feed(MainEvent::Reported { worker, report }),
             Err(error) => self.cut_off(worker, error.to_string()),
         }
+    }
+
+    /// The name of this main node's session for a worker. Every worker is told another one, so that none can take over
+    /// at another worker what it runs and keeps for this main node.
+    fn session_of(&self, worker: WorkerKey) -> Option<SessionId> {
+        let node = self.peers.get(&worker)?.id();
+        Some(SessionId(keyed_number(self.core.session().0, node.as_str())))
     }
 
     fn cut_off(&self, worker: WorkerKey, detail: String) {
@@ -323,7 +341,12 @@ impl Actor {
                     }
                 }
             }
-            Ask::Query { query, reply } => {
+            Ask::Query { query, from, reply } => {
+                if let Err(error) = self.may_ask(&query, from.as_ref()) {
+                    // The node that asked may be gone.
+                    let _gone = reply.send(Err(error));
+                    return;
+                }
                 let result = self.on_query(query);
                 self.answer_later(reply, result);
             }
@@ -348,6 +371,24 @@ impl Actor {
         }
         self.feed(MainEvent::Submitted { specs });
         first.0..self.core.next_id().0
+    }
+
+    /// Every member may look. Jobs are ended by their own main node, or by an operator: a member that only looks at the
+    /// domain, as commands like `phalanx job cancel` do. Other main nodes and computing nodes have no business with it.
+    fn may_ask(&self, query: &JobQuery, from: Option<&NodeId>) -> Result<(), MainError> {
+        let Some(from) = from else { return Ok(()) };
+        match query {
+            JobQuery::List { .. } | JobQuery::Show { .. } => Ok(()),
+            JobQuery::Cancel { .. } | JobQuery::CancelAll => {
+                match self.fabric.peer(from).map(|peer| peer.kind()) {
+                    Some(NodeKind::Observer) => Ok(()),
+                    _ => {
+                        tracing::warn!(node = %from, "it asked to cancel jobs, and is no operator");
+                        Err(MainError::NotOperator { node: from.clone() })
+                    }
+                }
+            }
+        }
     }
 
     fn on_query(&mut self, query: JobQuery) -> JobAnswer {
@@ -386,8 +427,9 @@ impl Actor {
     fn act(&mut self, command: MainCommand, finished: &mut Vec<JobEnd>) {
         match command {
             MainCommand::Invite { worker } => {
-                let invite = ToWorker::Invite { session: self.core.session(), epoch: self.core.epoch() };
-                self.send(worker, &invite);
+                if let Some(session) = self.session_of(worker) {
+                    self.send(worker, &ToWorker::Invite { session, epoch: self.core.epoch() });
+                }
             }
             MainCommand::Offer { worker, lease } => self.offer(worker, lease),
             MainCommand::Ack { worker, lease } => self.to(worker).acks.push(lease),
@@ -469,12 +511,9 @@ impl Actor {
 
     fn bring(&self, worker: WorkerKey, job: JobId, head: ParcelHead, blob: BlobId) {
         let Some(peer) = self.peers.get(&worker).cloned() else { return };
-        let (fabric, done) = (self.fabric.clone(), self.brought.0.clone());
+        let (intake, done) = (self.intake.clone(), self.brought.0.clone());
         tokio::spawn(async move {
-            let result = match fabric.fetch_pieces(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
-                Ok(body) => Parcel::from_pieces(head, body).map_err(|e| e.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
+            let result = intake.fetch(&peer, head, blob).await.map_err(|error| with_causes(&error));
             // The main node may have ended meanwhile.
             let _ended = done.send((worker, job, result)).await;
         });
@@ -501,12 +540,9 @@ impl Actor {
 
     fn take(&self, worker: WorkerKey, lease: LeaseId, head: ParcelHead, blob: BlobId) {
         let Some(peer) = self.peers.get(&worker).cloned() else { return };
-        let (fabric, done) = (self.fabric.clone(), self.taken.0.clone());
+        let (intake, done) = (self.intake.clone(), self.taken.0.clone());
         tokio::spawn(async move {
-            let result = match fabric.fetch_pieces(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
-                Ok(body) => Parcel::from_pieces(head, body).map_err(|e| e.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
+            let result = intake.fetch(&peer, head, blob).await.map_err(|error| with_causes(&error));
             // The main node may have ended meanwhile.
             let _ended = done.send((worker, lease, result)).await;
         });

@@ -38,6 +38,10 @@ pub enum MainError {
     OtherMain,
     #[error("{0}")]
     NoSolution(FailReason),
+    #[error(
+        "jobs are cancelled by their own main node, or by a member that joined as an observer; {node} is neither"
+    )]
+    NotOperator { node: NodeId },
     #[error("the main node has ended")]
     Ended,
 }
@@ -306,7 +310,7 @@ impl MainNode {
     /// # Errors
     /// The main node has ended.
     pub async fn query(&self, query: JobQuery) -> Result<JobAnswer, MainError> {
-        self.ask(|reply| Ask::Query { query, reply }).await
+        self.ask(|reply| Ask::Query { query, from: None, reply }).await
     }
 
     /// Leaves the domain; what computing nodes still run for it is cancelled there.
@@ -326,14 +330,16 @@ impl MainNode {
     fn serve_queries(&self) {
         // Weak, so that the service does not keep a node alive that everybody dropped.
         let asks = self.asks.downgrade();
-        self.fabric.serve(QUERY_SERVICE, move |_from, body| {
+        self.fabric.serve(QUERY_SERVICE, move |from, body| {
             let asks = asks.clone();
             async move {
                 let query: jobs::JobQuery = codec::decode(&body).map_err(|e| e.to_string())?;
                 let asks = asks.upgrade().ok_or_else(|| MainError::Ended.to_string())?;
                 let (reply, answer) = oneshot::channel();
                 let ended = |()| MainError::Ended.to_string();
-                asks.send(Ask::Query { query, reply }).await.map_err(|_closed| ended(()))?;
+                asks.send(Ask::Query { query, from: Some(from), reply })
+                    .await
+                    .map_err(|_closed| ended(()))?;
                 let answer = answer.await.map_err(|_closed| ended(()))?.map_err(|e| e.to_string())?;
                 let mut bytes = bytes::BytesMut::new();
                 codec::encode_into(&answer, &mut bytes).map_err(|e| e.to_string())?;

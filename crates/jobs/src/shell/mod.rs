@@ -6,6 +6,7 @@ mod computing_node;
 mod executor;
 mod feed;
 mod handler;
+mod intake;
 mod journal;
 mod main_actor;
 mod main_node;

@@ -6,12 +6,13 @@ use crate::args::DomainArgs;
 use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing_of};
+use crate::times::rfc3339;
 use clap::Args;
 use phalanx_jobs::Asker;
 use phalanx_types::JobId;
 use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};
 use serde::Serialize;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: phalanx job list --all")]
@@ -53,8 +54,7 @@ pub(super) struct JobRow {
 impl JobRow {
     /// When it was submitted, if that is known.
     pub(super) fn submitted(&self) -> String {
-        let at = self.submitted_ms.and_then(|at| UNIX_EPOCH.checked_add(Duration::from_millis(at)));
-        at.map_or_else(String::new, |at| humantime::format_rfc3339_seconds(at).to_string())
+        self.submitted_ms.map_or_else(String::new, rfc3339)
     }
 
     /// How long it took from its submission to its end, if both are known.

@@ -4,11 +4,12 @@ use crate::commands::artifacts::{artifact_failure, place, until_stopped};
 use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
+use crate::times::rfc3339;
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_artifacts::{ArtifactStore, Claim, Claimed};
 use serde::Serialize;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -69,8 +70,7 @@ impl Render for Shown {
 }
 
 fn until(claim: &Claim) -> String {
-    let at = UNIX_EPOCH.checked_add(Duration::from_millis(claim.until_ms));
-    at.map_or_else(|| "ever".to_owned(), |at| humantime::format_rfc3339_seconds(at).to_string())
+    rfc3339(claim.until_ms)
 }
 
 pub(crate) async fn claim(args: ClaimArgs, output: Output) -> Result<(), Failure> {

@@ -2,12 +2,12 @@
 
 use crate::failure::Failure;
 use crate::output::{Render, listing_of};
+use crate::times::rfc3339;
 use anyhow::anyhow;
 use phalanx_ledger::core::filter::{Aggregate, Field};
 use phalanx_ledger::{Column, RunRow};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
-use std::time::{Duration, UNIX_EPOCH};
 
 /// Reads names with commas between.
 pub(super) fn parse_columns(text: &str) -> Result<Vec<(String, Column)>, Failure> {
@@ -76,10 +76,7 @@ fn value(row: &RunRow, column: &Column) -> Value {
 }
 
 fn field_value(row: &RunRow, field: Field) -> Value {
-    let time = |ms: Option<u64>| {
-        let at = ms.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
-        json!(at.map(|at| humantime::format_rfc3339_seconds(at).to_string()))
-    };
+    let time = |ms: Option<u64>| json!(ms.map(rfc3339));
     match field {
         Field::Uid => json!(row.uid),
         Field::Name => json!(row.name),

@@ -5,13 +5,13 @@ use crate::commands::ledger::{ledger_failure, ledger_of, temporary_ledger};
 use crate::commands::train::RUNS;
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing};
+use crate::times::rfc3339;
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_ledger::{Column, Ledger, RunQuery, RunRow};
 use phalanx_records::run_dir::{RunInfo, RunState, Status, list_runs};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
 
 /// The width of the column that says how a run stands.
 const STATE_CHARS: usize = 48;
@@ -105,16 +105,12 @@ fn info_of(row: RunRow) -> RunInfo {
         "failed" => Status::Failed,
         _ => Status::Interrupted,
     };
-    let stamp = |ms: u64| {
-        let time = UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(UNIX_EPOCH);
-        humantime::format_rfc3339_seconds(time).to_string()
-    };
     let state = RunState {
         state: status,
         reason: row.reason,
         waiting: row.waiting,
-        started: row.started_ms.map(stamp).unwrap_or_default(),
-        ended: row.ended_ms.map(stamp),
+        started: row.started_ms.map(rfc3339).unwrap_or_default(),
+        ended: row.ended_ms.map(rfc3339),
         model: row.model,
         total_steps: row.total_steps,
         steps: row.steps,

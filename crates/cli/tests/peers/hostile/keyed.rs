@@ -120,6 +120,21 @@ fn another_process_with_another_key(target: &Target) {
     let listed = target.sandbox.json(&[&["nodes", "--output", "json"], &LAB[..]].concat());
     assert!(listed.to_string().contains(&target.node.id), "{listed}");
     assert!(!listed.to_string().contains(&spy.id), "{listed}");
+    // A command that is refused says so, to its user and to the node.
+    let elsewhere = target.sandbox.host("refused", None);
+    let look = |more: &[&str]| {
+        let args = [&["nodes", "--patience", "20s", "--connect", &address, "--no-mdns"], more];
+        let mut process = elsewhere.start(&args.concat());
+        let (status, printed) = process.finish();
+        assert_eq!(printed, Vec::<String>::new());
+        (status.code(), process.stderr())
+    };
+    let (code, told) = look(&["--key", other, "--domain", "lab"]);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains(&format!("{address}: certificate refused: issued by another domain")), "{told}");
+    let (code, told) = look(&[]);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("no node was reached") && told.contains("--key"), "{told}");
 }
 
 /// Members that claim to be another member.

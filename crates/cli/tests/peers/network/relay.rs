@@ -1,6 +1,9 @@
 use super::{assert_all_solved, keyed, row, submit, tells, with};
 use phalanx_testkit::{Cable, Namespace, Process, Sandbox, eventually};
 use rustix::process::Signal;
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 
 /// The relay's address on each side.
@@ -38,7 +41,7 @@ impl Networks {
     /// A relay in the middle, with a token and nothing else.
     fn relay(&self, bind: &str, token: &str) -> Process {
         let file = self.sandbox.path().join(format!("token-{}", bind.replace(':', "-")));
-        std::fs::write(&file, token).expect("a file");
+        write_private(&file, token);
         let args = ["relay", "--output", "json", "--bind", bind, "--token-file"];
         let mut command: Command = self.sandbox.host("middle", Some(&self.middle)).command(&args);
         command.arg(file).env("PHALANX_CONFIG_DIR", self.sandbox.path().join("empty"));
@@ -181,11 +184,25 @@ fn a_relay_with_the_token_of_another_domain_is_refused_with_its_reason() {
     relay.says(why);
     // An invalid token prevents the relay from starting.
     let bad = nets.sandbox.path().join("bad");
-    std::fs::write(&bad, "phalanx-relay:00:11\n").expect("a file");
-    let bad = bad.to_str().expect("a path");
-    let refused = nets.sandbox.run(&["relay", "--bind", "127.0.0.1:0", "--token-file", bad]);
+    write_private(&bad, "phalanx-relay:00:11\n");
+    let file = bad.to_str().expect("a path");
+    let refused = nets.sandbox.run(&["relay", "--bind", "127.0.0.1:0", "--token-file", file]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("a relay token looks like"), "{refused:?}");
+    // So does one that others may read, and the command that mends it is named.
+    let open = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(&bad, open).expect("a file of ours");
+    let refused = nets.sandbox.run(&["relay", "--bind", "127.0.0.1:0", "--token-file", file]);
+    assert_eq!(refused.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains(&format!("hint: chmod 600 {file}")), "{told}");
+}
+
+/// Writes a file that only its owner may read.
+fn write_private(path: &Path, text: &str) {
+    let mut options = std::fs::File::options();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).expect("room for a file");
 }
 
 #[test]

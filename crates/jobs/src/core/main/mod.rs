@@ -129,6 +129,10 @@ pub enum MainCommand {
     },
 }
 
+/// Reasons of failed jobs are kept whole up to so many bytes together; of more, the beginnings are.
+const FAILED_BYTES: usize = 32 << 20;
+const SHORT_REASON: usize = 200;
+
 /// How many jobs came to which end.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MainCounts {
@@ -163,6 +167,12 @@ pub struct MainCore {
     /// On which nodes a job's attempts were lost.
     lost_on: BTreeMap<JobId, Vec<NodeId>>,
     failed: BTreeMap<JobId, FailReason>,
+    /// About how many bytes the reasons take.
+    failed_bytes: usize,
+    /// Leases that ended with the link to their nodes, which may come back with them.
+    past_leases: BTreeMap<JobId, Vec<(u32, NodeId)>>,
+    /// The first job of this life.
+    first_own: JobId,
     /// Solutions that are kept or will be, and the jobs whose solutions each job takes.
     kept: BTreeMap<JobId, Kept>,
     inputs: BTreeMap<JobId, Vec<JobId>>,
@@ -193,6 +203,9 @@ impl MainCore {
             progress: BTreeMap::new(),
             lost_on: BTreeMap::new(),
             failed: BTreeMap::new(),
+            failed_bytes: 0,
+            past_leases: BTreeMap::new(),
+            first_own: JobId(0),
             kept: BTreeMap::new(),
             inputs: BTreeMap::new(),
             recipes: BTreeMap::new(),
@@ -249,7 +262,9 @@ impl MainCore {
 
     /// Takes in a job of an earlier life that had not ended.
     pub fn on_restore(&mut self, now: Time, spec: JobSpec, attempts: u32) -> JobId {
-        self.insert(now, spec, attempts)
+        let job = self.insert(now, spec, attempts);
+        self.first_own = self.jobs.next_id();
+        job
     }
 
     /// Takes in a job of an earlier life that had ended.
@@ -348,6 +363,7 @@ impl MainCore {
         solver: Option<WorkerKey>,
         out: &mut Outbox<MainCommand>,
     ) {
+        self.past_leases.remove(&job);
         if self.is_told(job) {
             // It was being made again.
             if let Outcome::Failed(reason) = outcome {
@@ -379,7 +395,10 @@ impl MainCore {
             Outcome::Solved(_) | Outcome::Kept { .. } => self.counts.solved += 1,
             Outcome::Failed(reason) => {
                 self.counts.failed += 1;
-                self.failed.insert(job, reason.clone());
+                let is_full = self.failed_bytes >= FAILED_BYTES;
+                let kept = if is_full { reason.shortened(SHORT_REASON) } else { reason.clone() };
+                self.failed_bytes += kept.text_len();
+                self.failed.insert(job, kept);
             }
             Outcome::Cancelled => self.counts.cancelled += 1,
             Outcome::Expired => self.counts.expired += 1,

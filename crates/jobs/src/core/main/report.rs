@@ -20,7 +20,7 @@ impl MainCore {
             return;
         }
         w.heard = report.number;
-        w.window = report.window;
+        w.set_window(report.window);
         w.draining = report.draining;
         w.set_taken(report.taken);
         if !report.started.is_empty() || !report.done.is_empty() {
@@ -110,6 +110,12 @@ impl MainCore {
             out.push(MainCommand::Ack { worker, lease });
             return;
         }
+        if !self.may_solve(worker, lease) {
+            // It was never given this lease, or it was asked for it back: the job runs, or will, where it is known to.
+            self.counts.duplicates += 1;
+            out.push(MainCommand::Ack { worker, lease });
+            return;
+        }
         match result {
             DoneResult::Solved(ParcelRef::Inline { head, body }) => match Parcel::from_parts(head, body) {
                 Ok(parcel) => self.solve(worker, lease, parcel, out),
@@ -124,6 +130,9 @@ impl MainCore {
             }
             DoneResult::Solved(ParcelRef::Blob { head, blob }) => {
                 self.take(now, worker, lease, (head, blob), out);
+            }
+            DoneResult::Failed { reason, .. } if !reason.is_reportable() => {
+                out.push(MainCommand::CutOff { worker, why: "it gave a reason that no worker has" });
             }
             DoneResult::Failed { reason, retry } => {
                 if self.is_current(worker, lease) {

@@ -1,3 +1,4 @@
+mod hostile;
 mod kept;
 mod share;
 
@@ -142,7 +143,12 @@ impl Main {
     }
 
     fn up(&mut self, key: u64, join: Join) -> Vec<MainCommand> {
-        let invited = self.feed(|core, _, out| core.on_worker_up(w(key), node(key), out));
+        self.up_as(key, key, join)
+    }
+
+    /// A worker under the name of another one: the same node, with a new link.
+    fn up_as(&mut self, key: u64, name: u64, join: Join) -> Vec<MainCommand> {
+        let invited = self.feed(|core, _, out| core.on_worker_up(w(key), node(name), out));
         assert_eq!(invited, [MainCommand::Invite { worker: w(key) }]);
         self.feed(|core, now, out| core.on_join(now, w(key), join, out))
     }
@@ -332,7 +338,7 @@ fn a_late_solution_from_an_old_lease_wins_and_ends_the_newer_lease() {
     main.up(2, join(1, 1));
     assert_eq!(main.dispatch(), [offer(2, l(1, 2))]);
     let late = Join { done: vec![solved(l(1, 1))], ..join(1, 1) };
-    let out = main.up(3, late);
+    let out = main.up_as(3, 1, late);
     assert_eq!(out, [cancel(2, l(1, 2)), solved_by(3, 1), ack(3, l(1, 1))]);
     // The newer lease was solved before the cancellation arrived.
     assert_eq!(main.done(2, solved(l(1, 2))), [ack(2, l(1, 2))]);
@@ -371,7 +377,7 @@ fn of_two_large_solutions_the_second_is_acknowledged_and_forgotten() {
     main.dispatch();
     assert_eq!(main.done(2, solved_large(l(1, 2))), [take(2, l(1, 2))]);
     let late = Join { done: vec![solved_large(l(1, 1))], ..join(1, 1) };
-    assert_eq!(main.up(3, late), [ack(3, l(1, 1))]);
+    assert_eq!(main.up_as(3, 1, late), [ack(3, l(1, 1))]);
     let out = main.feed(|core, _, out| core.on_taken(w(2), l(1, 2), Ok(parcel()), out));
     assert_eq!(out, [solved_by(2, 1), ack(2, l(1, 2))]);
 }
@@ -396,8 +402,8 @@ fn a_worker_that_comes_back_keeps_what_it_runs_unless_the_job_moved_on() {
     main.up(1, join(1, 1));
     main.dispatch();
     main.lost(1);
-    assert_eq!(main.up(2, held(1)), []);
-    assert_eq!(main.state(1), JobState::Running { node: node(2), for_ms: 0, progress: None });
+    assert_eq!(main.up_as(2, 1, held(1)), []);
+    assert_eq!(main.state(1), JobState::Running { node: node(1), for_ms: 0, progress: None });
     assert_eq!(main.up(3, held(1)), [cancel(3, l(1, 1))]);
     assert_eq!(main.done(2, solved(l(1, 1))), [solved_by(2, 1), ack(2, l(1, 1))]);
     assert_eq!(main.up(4, held(1)), [cancel(4, l(1, 1))]);
@@ -405,7 +411,8 @@ fn a_worker_that_comes_back_keeps_what_it_runs_unless_the_job_moved_on() {
 
 #[test]
 fn a_join_said_twice_is_no_news() {
-    let mut main = Main::with_jobs(1);
+    let mut main = Main::new();
+    main.core.on_restore(Time::ZERO, spec(), 0);
     let held = Join { held: vec![Held { lease: l(1, 1), running: true }], ..join(1, 1) };
     assert_eq!(main.up(1, held.clone()), []);
     assert_eq!(main.done(1, failed(l(1, 1), true)), [attempt(1, 1), ack(1, l(1, 1))]);
@@ -522,7 +529,7 @@ fn a_failure_of_an_old_lease_does_not_touch_the_newer_one() {
     main.up(2, join(1, 1));
     main.dispatch();
     let late = Join { done: vec![failed(l(1, 1), false)], ..join(1, 1) };
-    assert_eq!(main.up(3, late), [ack(3, l(1, 1))]);
+    assert_eq!(main.up_as(3, 1, late), [ack(3, l(1, 1))]);
     assert_eq!(main.state(1), JobState::Leased { node: node(2) });
 }
 
@@ -530,6 +537,7 @@ fn a_failure_of_an_old_lease_does_not_touch_the_newer_one() {
 fn a_worker_that_solves_what_was_never_given_out_is_cut_off() {
     let mut main = Main::with_jobs(1);
     main.up(1, join(1, 1));
+    main.dispatch();
     let why = "it solved a job that was never given out";
     assert_eq!(main.done(1, solved(l(2, 1))), [MainCommand::CutOff { worker: w(1), why }]);
     let head = Parcel::from_bytes("longer").head();
@@ -541,7 +549,8 @@ fn a_worker_that_solves_what_was_never_given_out_is_cut_off() {
 
 #[test]
 fn a_lease_number_at_its_limit_does_not_overflow() {
-    let mut main = Main::with_jobs(1);
+    let mut main = Main::new();
+    main.core.on_restore(Time::ZERO, spec(), 0);
     let held = vec![Held { lease: l(1, u32::MAX), running: true }];
     assert_eq!(main.up(1, Join { held, ..join(1, 1) }), []);
     assert_eq!(main.lost(1), [attempt(1, 1)]);
@@ -629,7 +638,7 @@ fn an_older_lease_that_was_adopted_is_the_one_that_counts() {
             main.lost(key);
         }
         let held = vec![Held { lease: l(1, 1), running: true }];
-        assert_eq!(main.up(3, Join { held, ..join(1, 1) }), []);
+        assert_eq!(main.up_as(3, 1, Join { held, ..join(1, 1) }), []);
         main
     };
     assert_eq!(adopted().started(3, l(1, 1)), []);

@@ -3,6 +3,7 @@
 use super::{MainCommand, MainCore, Outcome, Phase, State, WorkerKey};
 use crate::core::bugs::{Bug, planted};
 use crate::core::queue::ClassId;
+use crate::core::worker::max_window;
 use phalanx_types::{ByteSize, JobId, LeaseId, Needs, NodeId, Outbox, Time};
 use phalanx_wire::jobs::{Held, Join};
 use phalanx_wire::reason::FailReason;
@@ -10,6 +11,14 @@ use phalanx_wire::usage::{self, NodeUse};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
+
+/// The most kinds of job that one node is believed to solve.
+const MAX_KINDS: usize = 4096;
+/// The most cores and memory that one node is believed to have: sums over many leases do not overflow.
+const MAX_CORES: u32 = 1 << 16;
+const MAX_MEMORY: u64 = 1 << 50;
+/// Leases that were lost with their nodes, remembered for each job.
+const MAX_PAST_LEASES: usize = 16;
 
 /// What is known of a worker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,8 +84,15 @@ impl Worker {
         held_up + self.leased_cores * 1000 / u64::from(self.share.cores.max(1))
     }
 
+    /// Notes how many leases it wants; no more than any node of its size has a use for.
+    pub(super) fn set_window(&mut self, window: u32) {
+        let most = u32::try_from(max_window(self.capacity.cores)).unwrap_or(u32::MAX);
+        self.window = window.min(most);
+    }
+
     /// Notes what others than jobs use of it.
     pub(super) fn set_taken(&mut self, taken: Vec<NodeUse>) {
+        let taken = usage::shorten(taken);
         self.share = usage::free(self.capacity, &taken);
         self.taken = taken;
     }
@@ -92,7 +108,7 @@ impl Worker {
 
     /// Whether the memory it has not leased out already would hold one more.
     pub(super) fn has_memory(&self, needs: Needs) -> bool {
-        self.leased_memory + needs.memory.0 <= self.share.memory.0
+        self.leased_memory.saturating_add(needs.memory.0) <= self.share.memory.0
     }
 
     /// Compares the sums with what the leases need.
@@ -127,10 +143,13 @@ impl MainCore {
         }
         let Some(w) = self.workers.get_mut(&worker) else { return };
         w.joined = true;
-        w.kinds = join.kinds.into_iter().collect();
-        w.capacity = join.capacity;
+        w.kinds = join.kinds.into_iter().take(MAX_KINDS).collect();
+        w.capacity = Needs {
+            cores: join.capacity.cores.min(MAX_CORES),
+            memory: ByteSize(join.capacity.memory.0.min(MAX_MEMORY)),
+        };
         w.set_taken(join.taken);
-        w.window = join.window;
+        w.set_window(join.window);
         for done in join.done {
             self.on_done(now, worker, done, out);
         }
@@ -144,7 +163,7 @@ impl MainCore {
     fn adopt(&mut self, now: Time, worker: WorkerKey, held: Held, out: &mut Outbox<MainCommand>) {
         let Held { lease, running } = held;
         let free = match self.jobs.get(lease.job).map(|j| j.state) {
-            Some(State::Waiting | State::Blocked) => true,
+            Some(State::Waiting | State::Blocked) => self.may_solve(worker, lease),
             Some(State::Leased { worker: other, .. }) if other == worker => return,
             Some(State::Leased { .. }) => planted(Bug::AdoptsTwice),
             Some(State::Stored) | None => false,
@@ -179,18 +198,34 @@ impl MainCore {
         self.lose_holder(worker);
         for job in leases {
             let Some(j) = self.jobs.get_mut(job) else { continue };
-            let State::Leased { phase, .. } = j.state else { continue };
+            let State::Leased { phase, number, .. } = j.state else { continue };
             if planted(Bug::ForgetsUnstarted) && phase == Phase::Given {
                 continue;
             }
             self.counts.reruns += 1;
             j.careful |= !goodbye;
+            let past = self.past_leases.entry(job).or_default();
+            if past.len() >= MAX_PAST_LEASES {
+                past.remove(0);
+            }
+            past.push((number, node.clone()));
             if phase == Phase::Running && !goodbye && !planted(Bug::NeverSetsAside) {
                 self.count_attempt(job, &node, out);
             }
             self.requeue(job);
         }
         self.workers.remove(&worker);
+    }
+
+    /// Whether a worker has, or had before its link went, this very lease. Nothing is known of leases of an earlier
+    /// life of the main node: its jobs may be solved by any worker that knows the session.
+    pub(super) fn may_solve(&self, worker: WorkerKey, lease: LeaseId) -> bool {
+        let had = || {
+            let node = self.workers.get(&worker).map(|w| &w.node);
+            let past = self.past_leases.get(&lease.job).into_iter().flatten();
+            past.into_iter().any(|(number, holder)| *number == lease.number && Some(holder) == node)
+        };
+        lease.job < self.first_own || self.is_current(worker, lease) || had()
     }
 
     /// Counts a run that took its node down, and sets the job aside when it was one too many.

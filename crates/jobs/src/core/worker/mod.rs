@@ -25,6 +25,7 @@ mod tests;
 use batch::Batches;
 use lease::{Lease, LeaseState, Session};
 use pace::Pace;
+pub(in crate::core) use pace::max_window;
 use phalanx_types::{ByteSize, JobId, LeaseId, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::jobs::{Join, ParcelRef, Report};

@@ -26,7 +26,7 @@ fn blend(average: Option<u64>, micros: u64) -> u64 {
 }
 
 /// The largest window there can be.
-pub(super) fn max_window(cores: u32) -> usize {
+pub(in crate::core) fn max_window(cores: u32) -> usize {
     cores as usize + usize::try_from(MAX_AHEAD).unwrap_or(usize::MAX)
 }
 

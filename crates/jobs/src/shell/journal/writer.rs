@@ -5,8 +5,9 @@ use super::{JournalError, JournalHistory, history, lock};
 use crate::shell::main_node::unix_millis;
 use bytes::BytesMut;
 use phalanx_types::{Epoch, SessionId};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,14 +26,24 @@ pub(crate) struct Journal {
     failed: Option<JournalError>,
 }
 
+/// Payloads and solutions are nobody else's business; journals of earlier versions may be open to others.
+fn make_private(file: &File) -> std::io::Result<()> {
+    let mode = file.metadata()?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(mode & 0o700))?;
+    }
+    Ok(())
+}
+
 impl Journal {
     /// Opens or makes a journal, cuts off a torn tail, and begins the next life of its session.
     pub(crate) fn open(path: &Path, new_session: SessionId) -> Result<(Self, JournalHistory), JournalError> {
         let failed =
             |doing: &'static str| move |source| JournalError::Io { doing, path: path.to_owned(), source };
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(path).map_err(failed("open"))?;
+        make_private(&file).map_err(failed("protect"))?;
         lock(&file, path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed("read"))?;

@@ -25,6 +25,7 @@ impl MainCore {
             kept.place = Place::Here(parcel);
         }
         self.note_recipe(job);
+        self.first_own = self.jobs.next_id();
         let inputs = self.inputs.get(&job).cloned().unwrap_or_default();
         for input in inputs {
             if let Some(kept) = self.kept.get_mut(&input) {
