@@ -16,6 +16,8 @@ mod directory;
 mod drive;
 mod error;
 mod export;
+mod failure;
+mod latency;
 mod onnx_check;
 mod plan;
 
@@ -23,5 +25,6 @@ pub use directory::{RESULTS, SEARCH_FILE, SearchDir, is_search, list_searches, t
 pub use drive::{SearchObserver, drive};
 pub use error::SearchError;
 pub use export::Exporter;
+pub use failure::TrialFailure;
 pub use onnx_check::CheckedModel;
 pub use plan::{Overrides, SearchPlan, Surveyed};
