@@ -1,6 +1,7 @@
 //! What is known of a candidate before it is trained: its name, its cost, and whether it can be built at all.
 
 use crate::candidate::Candidate;
+use crate::cost_program::CostPrograms;
 use crate::latency::LatencyMeter;
 use phalanx_engine::Optimizer;
 use phalanx_graph::Graph;
@@ -22,12 +23,15 @@ pub(crate) struct Describer {
     base: PathBuf,
     /// Measures what is wanted beforehand.
     meter: LatencyMeter,
+    /// Asks the programs of objectives.
+    programs: CostPrograms,
 }
 
 impl Describer {
     pub(crate) fn new(file: Arc<SearchFile>, base: PathBuf) -> Self {
         let meter = LatencyMeter::new(&file);
-        Self { file, base, meter }
+        let programs = CostPrograms::new(&file, &base);
+        Self { file, base, meter, programs }
     }
 
     /// What follows from a candidate, also under the names of the objectives.
@@ -68,6 +72,7 @@ impl Candidates for Describer {
         };
         let mut known = self.named(costs(&graph, &config));
         if !self.breaks_a_constraint(&known) {
+            known.extend(self.programs.ask(&model, &expanded, &graph)?);
             known.extend(self.meter.measure(&expanded.model_id, graph)?);
             known = self.named(known);
         }

@@ -11,6 +11,7 @@
 
 mod candidate;
 mod capacity;
+mod cost_program;
 mod describe;
 mod directory;
 mod drive;

@@ -9,7 +9,7 @@ use phalanx_search::core::control::{Candidates, SearchConfig, SearchCore};
 use phalanx_search::core::dice::Dice;
 use phalanx_search::core::record::{SearchRecord, TrialId};
 use phalanx_search::core::space::{Genes, Space};
-use phalanx_search::core::template::{BudgetUnit, CHEAP_SOURCES, SearchFile, ready};
+use phalanx_search::core::template::{BudgetUnit, CHEAP_SOURCES, ObjectiveSpec, SearchFile, ready};
 use phalanx_search_results::{Limits, SearchAbout, TrialRow};
 use phalanx_train::config::RunConfig;
 use phalanx_trial::{KIND, PROGRAM_KIND, TrialOrder, TrialWork};
@@ -365,7 +365,10 @@ impl SearchPlan {
     /// Whether a value is known before a candidate is trained, so that no node measures it.
     fn is_known(&self, name: &str) -> bool {
         let follows = !self.runs_programs() && CHEAP_SOURCES.contains(&name);
-        follows || self.file.measured_before().contains(&name)
+        let of_program = |spec: &ObjectiveSpec| spec.program.is_some() && spec.from == name;
+        follows
+            || self.file.objectives().iter().any(of_program)
+            || self.file.measured_before().contains(&name)
     }
 
     /// Values that a node measured, also under the names of the objectives.

@@ -70,3 +70,30 @@ fn constraints_on_latencies_are_checked_before_training() {
     // Nothing is measured of a candidate that is refused anyway.
     assert!(survey("params = { at_most = 1 }").iter().all(|candidate| !candidate.known.contains_key("fast")));
 }
+
+const PROGRAM: &str = "[objective.chip]\ngoal = \"min\"\nprogram = [\"sh\", \"cost.sh\"]\n[constraint]";
+
+/// A survey of candidates that a script tells the cost of.
+fn asked(script: &str) -> Vec<Surveyed> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("search.toml");
+    std::fs::write(&file, TEXT.replace("[constraint]", PROGRAM)).unwrap();
+    // A relative path begins at the search file.
+    std::fs::write(dir.path().join("cost.sh"), script).unwrap();
+    SearchPlan::load(&file, "asked", &Overrides::default()).unwrap().survey(4)
+}
+
+#[test]
+fn a_program_of_the_users_tells_an_objective() {
+    let script = "set -e\ngrep -q adam \"$PHALANX_RUN\"\ntest -s \"$PHALANX_ONNX\"\necho $PHALANX_GENE_WIDTH";
+    let surveyed = asked(script);
+    assert_eq!(surveyed.len(), 4);
+    for candidate in surveyed {
+        let width = candidate.archid.trim_start_matches('(').split(',').next().unwrap().parse().ok();
+        assert_eq!(candidate.known.get("chip").copied(), width, "{candidate:?}");
+    }
+    for candidate in asked("echo no such chip >&2; exit 2") {
+        let why = candidate.why_not.unwrap_or_default();
+        assert!(why.contains("cost.sh") && why.contains("no such chip"), "{why}");
+    }
+}
