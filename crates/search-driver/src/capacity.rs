@@ -1,7 +1,7 @@
 //! How many trials the nodes of the domain can train at once.
 
 use phalanx_fabric::Fabric;
-use phalanx_types::NodeId;
+use phalanx_types::{ByteSize, NodeId};
 use phalanx_wire::node::{NodeState, NodeStatus};
 use phalanx_wire::usage::Holder;
 
@@ -10,6 +10,14 @@ pub(crate) fn slots(fabric: &Fabric, kind: &str, cores: u32, workers: Option<usi
     let own = fabric.id();
     let all: usize = fabric.nodes().iter().map(|node| slots_of(node, own, kind, cores)).sum();
     all.min(workers.unwrap_or(usize::MAX))
+}
+
+/// The memory of the largest node that solves jobs of this kind.
+pub(crate) fn largest_memory(fabric: &Fabric, kind: &str) -> Option<ByteSize> {
+    let own = fabric.id();
+    let nodes = fabric.nodes();
+    let able = nodes.iter().filter(|node| slots_of(node, own, kind, 1) > 0);
+    able.map(|node| node.resources.memory).max()
 }
 
 fn slots_of(node: &NodeStatus, own: &NodeId, kind: &str, cores: u32) -> usize {
@@ -28,7 +36,7 @@ fn slots_of(node: &NodeStatus, own: &NodeId, kind: &str, cores: u32) -> usize {
 mod tests {
     use super::*;
     use phalanx_fabric::NodeKind;
-    use phalanx_types::{ByteSize, Incarnation, Resources};
+    use phalanx_types::{Incarnation, Resources};
     use phalanx_wire::usage::NodeUse;
 
     fn node(cores: u32, handles: &[&str], uses: Vec<NodeUse>) -> NodeStatus {

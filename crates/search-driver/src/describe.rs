@@ -1,6 +1,8 @@
 //! What is known of a candidate before it is trained: its name, its cost, and whether it can be built at all.
 
 use crate::candidate::Candidate;
+use crate::cost_program::CostPrograms;
+use crate::latency::LatencyMeter;
 use phalanx_engine::Optimizer;
 use phalanx_graph::Graph;
 use phalanx_records::with_causes;
@@ -14,20 +16,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Builds candidates of a search file without training them.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Describer {
     file: Arc<SearchFile>,
     /// Where the search file was: paths in it begin there.
     base: PathBuf,
+    /// Measures what is wanted beforehand.
+    meter: LatencyMeter,
+    /// Asks the programs of objectives.
+    programs: CostPrograms,
 }
 
 impl Describer {
     pub(crate) fn new(file: Arc<SearchFile>, base: PathBuf) -> Self {
-        Self { file, base }
+        let meter = LatencyMeter::new(&file);
+        let programs = CostPrograms::new(&file, &base);
+        Self { file, base, meter, programs }
     }
-}
 
-impl Describer {
     /// What follows from a candidate, also under the names of the objectives.
     fn named(&self, mut known: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         for spec in self.file.objectives() {
@@ -37,6 +43,17 @@ impl Describer {
         }
         known
     }
+
+    /// Whether a candidate will be refused for what is known already: then nothing is measured of it, which may be far
+    /// too large.
+    fn breaks_a_constraint(&self, known: &BTreeMap<String, f64>) -> bool {
+        self.file.constraints().iter().any(|(name, bound)| {
+            let value = known.get(name);
+            let is_below = |least: f64| value.is_some_and(|value| *value < least);
+            let is_above = |most: f64| value.is_some_and(|value| *value > most);
+            bound.at_least.is_some_and(is_below) || bound.at_most.is_some_and(is_above)
+        })
+    }
 }
 
 impl Candidates for Describer {
@@ -45,17 +62,20 @@ impl Candidates for Describer {
         let expanded = self.file.expand(genes).map_err(|error| error.to_string())?;
         let model = format!("{}-{}", short(&expanded.model_id), short(&expanded.training_id));
         let candidate = Candidate::of(&expanded, &self.base).map_err(|error| with_causes(&error))?;
-        let known = match &candidate {
-            Candidate::Program => BTreeMap::new(),
-            Candidate::Train { config, graph, .. } => match graph {
-                Some(graph) => costs(graph, config),
-                None => {
-                    let found = find_model(&config.model).map_err(|error| with_causes(&error))?;
-                    costs(&found.graph, config)
-                }
-            },
+        let (config, graph) = match candidate {
+            Candidate::Program => return Ok(Described { archid, model, known: BTreeMap::new() }),
+            Candidate::Train { config, graph: Some(graph) } => (config, *graph),
+            Candidate::Train { config, graph: None } => {
+                let found = find_model(&config.model).map_err(|error| with_causes(&error))?;
+                (config, found.graph)
+            }
         };
-        let known = self.named(known);
+        let mut known = self.named(costs(&graph, &config));
+        if !self.breaks_a_constraint(&known) {
+            known.extend(self.programs.ask(&model, &expanded, &graph)?);
+            known.extend(self.meter.measure(&expanded.model_id, graph)?);
+            known = self.named(known);
+        }
         Ok(Described { archid, model, known })
     }
 }

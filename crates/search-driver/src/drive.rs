@@ -1,17 +1,19 @@
 //! The loop between what a search decides and the nodes that train.
 
-use crate::capacity::slots;
+use crate::capacity::{largest_memory, slots};
 use crate::directory::SearchDir;
 use crate::error::SearchError;
+use crate::failure::{TrialFailure, solution_of};
 use crate::plan::SearchPlan;
 use phalanx_fabric::NodeWatch;
-use phalanx_jobs::{JobEnd, MainNode, Outcome, Outcomes};
+use phalanx_jobs::{JobEnd, JobHandle, MainNode, Outcome, Outcomes};
+use phalanx_records::with_causes;
 use phalanx_search::core::control::{SearchCommand, SearchCore, SearchEvent};
 use phalanx_search::core::record::{SearchEnd, SearchRecord, TrialId};
 use phalanx_search_results::{EventLine, SearchTable};
-use phalanx_trial::{TrialClient, TrialUpdate, TrialUpdates};
-use phalanx_types::JobId;
-use std::collections::BTreeMap;
+use phalanx_trial::{TrialClient, TrialTerms, TrialUpdate, TrialUpdates};
+use phalanx_types::{JobId, NodeId};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -30,6 +32,8 @@ struct Ordered {
     trial: TrialId,
     attempt: u32,
     to: f64,
+    /// The node that trains it, and since when.
+    began: Option<(NodeId, Instant)>,
 }
 
 /// What may happen next.
@@ -75,6 +79,7 @@ pub async fn drive(
         core: None,
         ordered: BTreeMap::new(),
         attempts: 0,
+        troubles: VecDeque::new(),
     };
     driver.run(core, Ears { updates, outcomes, nodes, stop }).await
 }
@@ -143,6 +148,8 @@ struct Driver<'a> {
     core: Option<SearchCore>,
     ordered: BTreeMap<JobId, Ordered>,
     attempts: u32,
+    /// Trials that could not be ordered, which the core is not told of yet.
+    troubles: VecDeque<SearchEvent>,
 }
 
 impl Driver<'_> {
@@ -161,8 +168,13 @@ impl Driver<'_> {
                 ended = self.decide(move |core| core.on(SearchEvent::Capacity { slots: now })).await?;
                 continue;
             }
+            if let Some(end) = self.end_overdue().await? {
+                ended = Some(end);
+                continue;
+            }
             let patience = self.tell_reason(now, &mut waiting);
-            ended = match ears.next(patience).await {
+            let until = patience.into_iter().chain(self.next_deadline()).min();
+            ended = match ears.next(until).await {
                 Happened::Ended(ends) => self.on_ends(ends).await?,
                 Happened::Update(update) => self.on_update(update).await?,
                 Happened::Nodes | Happened::Patience => None,
@@ -198,8 +210,45 @@ impl Driver<'_> {
         None
     }
 
-    /// Lets the core decide on a thread that may compute, and carries out what it says.
+    /// When the next trial has had its time.
+    fn next_deadline(&self) -> Option<Instant> {
+        let limit = self.plan.deadline()?;
+        self.ordered.values().filter_map(|ordered| Some(ordered.began.as_ref()?.1 + limit)).min()
+    }
+
+    /// Ends the jobs of trials that take longer than they may.
+    async fn end_overdue(&mut self) -> Result<Option<SearchEnd>, SearchError> {
+        let Some(limit) = self.plan.deadline() else { return Ok(None) };
+        let now = Instant::now();
+        let is_over = |ordered: &Ordered| {
+            ordered.began.as_ref().is_some_and(|(_, began)| now.duration_since(*began) >= limit)
+        };
+        let jobs = self.ordered.iter().filter(|(_, ordered)| is_over(ordered));
+        let jobs: Vec<JobId> = jobs.map(|(job, _)| *job).collect();
+        let mut ended = None;
+        for job in jobs {
+            let Some(ordered) = self.ordered.remove(&job) else { continue };
+            self.client.cancel(job).await?;
+            let event = failed(ordered.trial, &TrialFailure::Deadline { limit });
+            ended = self.decide(|core| core.on(event)).await?.or(ended);
+        }
+        Ok(ended)
+    }
+
+    /// Lets the core decide, and carries out what it says.
     async fn decide(
+        &mut self,
+        how: impl FnOnce(&mut SearchCore) -> Vec<SearchCommand> + Send + 'static,
+    ) -> Result<Option<SearchEnd>, SearchError> {
+        let mut ended = self.decide_once(how).await?;
+        while let Some(trouble) = self.troubles.pop_front() {
+            ended = self.decide_once(|core| core.on(trouble)).await?.or(ended);
+        }
+        Ok(ended)
+    }
+
+    /// Lets the core decide on a thread that may compute, and carries out what it says.
+    async fn decide_once(
         &mut self,
         how: impl FnOnce(&mut SearchCore) -> Vec<SearchCommand> + Send + 'static,
     ) -> Result<Option<SearchEnd>, SearchError> {
@@ -252,15 +301,38 @@ impl Driver<'_> {
         (from, to): (f64, f64),
         priority: i32,
     ) -> Result<(), SearchError> {
-        let genes = self.table.row(trial).map(|row| row.genes.clone()).ok_or(SearchError::Panicked)?;
         self.attempts += 1;
-        let order = self.plan.order((trial, self.attempts), &genes, (from, to))?;
+        let attempt = self.attempts;
+        match self.submit((trial, attempt), (from, to), priority).await? {
+            Ok(handle) => {
+                self.ordered.insert(handle.id(), Ordered { trial, attempt, to, began: None });
+            }
+            Err(failure) => self.troubles.push_back(failed(trial, &failure)),
+        }
+        Ok(())
+    }
+
+    /// Makes a job of a stretch of a trial.
+    async fn submit(
+        &self,
+        (trial, attempt): (TrialId, u32),
+        (from, to): (f64, f64),
+        priority: i32,
+    ) -> Result<Result<JobHandle, TrialFailure>, SearchError> {
+        let row = self.table.row(trial).ok_or(SearchError::Panicked)?;
+        let largest = largest_memory(self.main.fabric(), self.plan.kind());
+        let order = match self.plan.order((trial, attempt), row, (from, to)) {
+            Ok(order) => self.plan.within(order, largest),
+            Err(error) => return Ok(Err(TrialFailure::NotOrdered { why: with_causes(&error) })),
+        };
         // What was trained so far is there: a result is recorded after its directory.
         let run = self.dir.trial(trial);
         let run = (from > 0.0 && run.is_dir()).then_some(run.as_path());
-        let handle = self.client.submit(&order, run, priority).await?;
-        self.ordered.insert(handle.id(), Ordered { trial, attempt: self.attempts, to });
-        Ok(())
+        let terms = TrialTerms { priority, attempts: Some(self.plan.attempts()) };
+        match self.client.submit_with(&order, run, terms).await {
+            Ok(handle) => Ok(Ok(handle)),
+            Err(error) => Ok(Err(TrialFailure::of_error(error, true)?)),
+        }
     }
 
     async fn cancel(&mut self, trial: TrialId) -> Result<(), SearchError> {
@@ -275,9 +347,16 @@ impl Driver<'_> {
 
     async fn on_update(&mut self, update: TrialUpdate) -> Result<Option<SearchEnd>, SearchError> {
         let trial = TrialId(update.trial);
-        let is_current = |ordered: &Ordered| (ordered.trial, ordered.attempt) == (trial, update.attempt);
-        if update.search != self.plan.about().id || !self.ordered.values().any(is_current) {
+        let current = self
+            .ordered
+            .values_mut()
+            .find(|ordered| (ordered.trial, ordered.attempt) == (trial, update.attempt));
+        let Some(ordered) = current.filter(|_| update.search == self.plan.about().id) else {
             return Ok(None);
+        };
+        // Another node has the whole time again.
+        if ordered.began.as_ref().is_none_or(|(node, _)| *node != update.node) {
+            ordered.began = Some((update.node.clone(), Instant::now()));
         }
         let event = if update.values.is_empty() {
             SearchEvent::TrialStarted { trial, node: update.node.to_string() }
@@ -311,17 +390,16 @@ impl Driver<'_> {
         solver: Option<String>,
     ) -> Result<Vec<SearchEvent>, SearchError> {
         let trial = ordered.trial;
-        let failed = |why: String, retry| Ok(vec![SearchEvent::TrialFailed { trial, why, retry }]);
-        let parcel = match outcome {
-            Outcome::Solved(parcel) => parcel,
-            Outcome::Kept { .. } => return failed("its solution stayed at its node".to_owned(), true),
-            Outcome::Failed(reason) => return failed(reason.to_string(), false),
-            Outcome::Cancelled => return failed("its job was cancelled".to_owned(), false),
-            Outcome::Expired => return failed("its job has expired".to_owned(), false),
+        let parcel = match solution_of(outcome) {
+            Ok(parcel) => parcel,
+            Err(failure) => return Ok(vec![failed(trial, &failure)]),
         };
         let (client, into) = (self.client.clone(), self.dir.trial(trial));
         let taken = tokio::task::spawn_blocking(move || client.take(&parcel, &into)).await;
-        let result = taken.map_err(|_panicked| SearchError::Panicked)??;
+        let result = match taken.map_err(|_panicked| SearchError::Panicked)? {
+            Ok(result) => result,
+            Err(error) => return Ok(vec![failed(trial, &TrialFailure::of_error(error, false)?)]),
+        };
         // The update that said who trains it may have been late.
         let known = self.table.row(trial).and_then(|row| row.node.clone());
         let late = solver.filter(|node| known.as_ref() != Some(node));
@@ -331,4 +409,9 @@ impl Driver<'_> {
             SearchEvent::TrialReached { trial, budget: ordered.to, values, seconds: result.seconds };
         Ok(started.into_iter().chain([reached]).collect())
     }
+}
+
+/// What the core is told of a stretch that came to nothing.
+fn failed(trial: TrialId, failure: &TrialFailure) -> SearchEvent {
+    SearchEvent::TrialFailed { trial, why: failure.to_string(), retry: failure.is_worth_a_retry() }
 }

@@ -3,6 +3,7 @@
 use phalanx_jobs::MainError;
 use phalanx_records::Blame;
 use phalanx_records::run_dir::RunDirError;
+use phalanx_search::core::algorithm::AlgorithmKind;
 use phalanx_search::core::control::RestoreError;
 use phalanx_search::core::record::TrialId;
 use phalanx_search::core::template::{READY, TemplateError};
@@ -33,6 +34,8 @@ pub enum SearchError {
     Config(#[source] ConfigError),
     #[error("{0}")]
     Algorithm(String),
+    #[error("{algorithm} needs partial trainings")]
+    NoRungs { algorithm: AlgorithmKind },
     #[error("{} says no objective", path.display())]
     NoObjective { path: PathBuf },
     #[error("the trials of the search in {} are functions of a program in Python", path.display())]
@@ -41,6 +44,10 @@ pub enum SearchError {
     NotReady { name: String },
     #[error("there is no {}, which `{key}` of every candidate's run names", path.display())]
     NoFile { key: String, path: PathBuf },
+    #[error("there is no {}: the search file that comes with Phalanx trains on MNIST", path.display())]
+    NoReadyData { path: PathBuf },
+    #[error("--data is for search files that come with Phalanx, and {} names its own data", path.display())]
+    OwnData { path: PathBuf },
     #[error(transparent)]
     Directory(#[from] RunDirError),
     #[error(transparent)]
@@ -110,10 +117,13 @@ impl SearchError {
             | Self::Template(_)
             | Self::Config(_)
             | Self::Algorithm(_)
+            | Self::NoRungs { .. }
             | Self::NoObjective { .. }
             | Self::NotReady { .. }
             | Self::OfPython { .. }
             | Self::NoFile { .. }
+            | Self::NoReadyData { .. }
+            | Self::OwnData { .. }
             | Self::NotTrained { .. }
             | Self::Records(_) => Blame::Input,
             Self::Train(error) => error.blame(),
@@ -141,6 +151,9 @@ impl SearchError {
                 path.display()
             )),
             Self::NoSearch { .. } => Some("`phalanx search list` names the searches there are".to_owned()),
+            Self::NoRungs { .. } => {
+                Some("[search] rungs = { first = \"0.1 epochs\", factor = 4 } in the search file".to_owned())
+            }
             Self::NoObjective { .. } => Some(
                 "say what is best: [objective.accuracy] with goal = \"max\" and from = \"valid.accuracy\""
                     .to_owned(),
@@ -149,6 +162,13 @@ impl SearchError {
                 Some(format!("there are {}", READY.map(|name| format!("ready:{name}")).join(", ")))
             }
             Self::NotTrained { .. } => Some("`phalanx search status` says how far each trial is".to_owned()),
+            Self::NoReadyData { .. } => Some(
+                "--data DIR names the directory with MNIST's four files, packed or not (`cargo xtask data mnist` in \
+                 the sources of Phalanx fetches them to datasets/mnist); for other data, `phalanx search space \
+                 ready:NAME --write FILE` writes the search file to change"
+                    .to_owned(),
+            ),
+            Self::OwnData { .. } => Some("[data] of the search file says where its data is".to_owned()),
             Self::NoFile { .. } => Some("paths begin at the search file".to_owned()),
             Self::Records(_) => Some("search.toml in its directory must stay as it was".to_owned()),
             Self::Directory(error) => error.hint(),

@@ -11,11 +11,14 @@
 
 mod candidate;
 mod capacity;
+mod cost_program;
 mod describe;
 mod directory;
 mod drive;
 mod error;
 mod export;
+mod failure;
+mod latency;
 mod onnx_check;
 mod plan;
 mod replay;
@@ -24,6 +27,7 @@ pub use directory::{RESULTS, SEARCH_FILE, SearchDir, is_search, list_searches, t
 pub use drive::{SearchObserver, drive};
 pub use error::SearchError;
 pub use export::Exporter;
+pub use failure::TrialFailure;
 pub use onnx_check::CheckedModel;
 pub use plan::{Overrides, SearchPlan, Surveyed};
 pub use replay::replay;

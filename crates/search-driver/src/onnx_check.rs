@@ -7,6 +7,7 @@ use phalanx_data::{Dataset, Loader, LoaderOptions, npy_header, read_tensors};
 use phalanx_records::Evaluation;
 use phalanx_search::core::record::TrialId;
 use phalanx_train::{Compute, Evaluator, Fit, LoadOptions, TrainError, TrainedModel, fixed_batch};
+use phalanx_trial::latency::measured_latencies;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,6 +35,9 @@ pub struct CheckedModel {
     pub onnx_loss: f64,
     /// Whether both print the same digits.
     pub agrees: bool,
+    /// What ran the exported file when its latency was measured, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub onnx_latency_run_by: Option<String>,
 }
 
 /// Runs exported files.
@@ -88,6 +92,7 @@ impl OnnxChecker {
             agrees: recorded.is_some() && digits(recorded) == digits(onnx_accuracy),
             onnx_accuracy,
             onnx_loss: found.map_or(f64::NAN, |found| found.loss),
+            onnx_latency_run_by: latency_run_by(run),
         };
         let file = into.join("results.json");
         let text = serde_json::to_vec_pretty(&checked)
@@ -197,4 +202,9 @@ fn validation_data(model: &TrainedModel) -> Result<Option<Dataset>, SearchError>
         Some(classes) => Ok(Some(data.with_classes(classes).map_err(TrainError::from)?)),
         None => Ok(Some(data)),
     }
+}
+
+/// What ran the exported file when a node measured its latency.
+fn latency_run_by(run: &Path) -> Option<String> {
+    Some(measured_latencies(run)?.onnx_latency?.run_by)
 }

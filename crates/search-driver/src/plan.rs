@@ -9,8 +9,8 @@ use phalanx_search::core::control::{Candidates, ReplayReport, SearchConfig, Sear
 use phalanx_search::core::dice::Dice;
 use phalanx_search::core::record::{SearchRecord, TrialId};
 use phalanx_search::core::space::{Genes, Space};
-use phalanx_search::core::template::{BudgetUnit, SearchFile, ready};
-use phalanx_search_results::{Limits, SearchAbout};
+use phalanx_search::core::template::{BudgetUnit, CHEAP_SOURCES, ObjectiveSpec, SearchFile, ready};
+use phalanx_search_results::{Limits, SearchAbout, TrialRow};
 use phalanx_train::config::RunConfig;
 use phalanx_trial::{KIND, PROGRAM_KIND, TrialOrder, TrialWork};
 use phalanx_types::{ByteSize, Seed};
@@ -18,9 +18,21 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Names a search file that comes with Phalanx.
 const READY: &str = "ready:";
+/// The files that those name: MNIST.
+const READY_DATA: [&str; 4] = [
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+];
+
+/// The memory of a trial beside its parameters, gradients, optimizer and activations: batches that are read ahead,
+/// buffers of kernels, files that are written.
+const BASE_MEMORY: ByteSize = ByteSize(64 << 20);
 
 /// The kind of searches whose trials are functions of a program in Python, which alone can go on with them.
 const PYTHON: &str = "python";
@@ -32,6 +44,8 @@ pub struct Overrides {
     pub algorithm: Option<String>,
     pub seed: Option<u64>,
     pub workers: Option<usize>,
+    /// Where the data of a search file that comes with Phalanx is; where the user stands when not given.
+    pub data: Option<PathBuf>,
 }
 
 /// A search as it was told.
@@ -44,6 +58,8 @@ pub struct SearchPlan {
     about: SearchAbout,
     algorithm: AlgorithmKind,
     workers: Option<usize>,
+    /// The search file comes with Phalanx.
+    is_ready: bool,
 }
 
 /// A candidate as it would be tried.
@@ -65,15 +81,18 @@ impl SearchPlan {
         let (text, base) = match name {
             Some(name) => {
                 let text = ready(name).ok_or_else(|| SearchError::NotReady { name: name.to_owned() })?;
-                (text.to_owned(), PathBuf::new())
+                let base = said.data.clone().unwrap_or_default();
+                (with_files_of(&base, text), base)
             }
+            None if said.data.is_some() => return Err(SearchError::OwnData { path: path.to_owned() }),
             None => {
                 let text = std::fs::read_to_string(path).map_err(io("read", path))?;
                 (text, path.parent().unwrap_or(Path::new("")).to_owned())
             }
         };
         let base = std::path::absolute(base.join(".")).map_err(io("find", path))?;
-        Self::of_text(path, text, base, id, said, None)
+        let plan = Self::of_text(path, text, base, id, said, None)?;
+        Ok(Self { is_ready: name.is_some(), ..plan })
     }
 
     /// The search in a directory, to go on with it: as it was told then.
@@ -92,6 +111,7 @@ impl SearchPlan {
             algorithm: Some(about.algorithm.clone()),
             seed: Some(about.seed.0),
             workers: said.workers,
+            data: None,
         };
         let (base, id) = (about.base.clone(), about.id.clone());
         Self::of_text(&path, text, base, &id, &said, Some(about))
@@ -112,6 +132,9 @@ impl SearchPlan {
             None => settings.algorithm,
             Some(name) => name.parse().map_err(|unknown| SearchError::Algorithm(format!("{unknown}")))?,
         };
+        if algorithm.needs_rungs() && settings.rungs.is_none() {
+            return Err(SearchError::NoRungs { algorithm });
+        }
         let limits = |bound: &phalanx_search::core::template::BoundSpec| Limits {
             at_least: bound.at_least,
             at_most: bound.at_most,
@@ -150,7 +173,7 @@ impl SearchPlan {
             base: base.clone(),
         };
         let workers = said.workers.or(settings.workers.map(|workers| workers as usize));
-        Ok(Self { file: Arc::new(file), text, base, about, algorithm, workers })
+        Ok(Self { file: Arc::new(file), text, base, about, algorithm, workers, is_ready: false })
     }
 
     /// The search file as it is.
@@ -184,6 +207,36 @@ impl SearchPlan {
     /// The cores of a trial.
     pub(crate) fn cores(&self) -> u32 {
         self.file.settings().cores
+    }
+
+    /// How long a node may train a trial to its next budget.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.file.settings().deadline
+    }
+
+    /// How many nodes may begin with a stretch of a trial, each after the one before was lost.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.file.settings().retries.saturating_add(1)
+    }
+
+    /// The memory that a trial asks of its node: what its training takes by computation, and [`BASE_MEMORY`] for what
+    /// is not counted there. Of programs nothing is known.
+    fn memory(&self, known: &BTreeMap<String, f64>) -> ByteSize {
+        let follows = || {
+            let training = known.get("training_memory").filter(|_| !self.runs_programs())?;
+            Some(ByteSize(BASE_MEMORY.0.saturating_add(*training as u64)))
+        };
+        self.file.settings().memory.or_else(follows).unwrap_or(ByteSize(0))
+    }
+
+    /// An order whose memory, unless the search file says it, is at most that of the largest node: a trial that may not
+    /// fit anywhere has a node for itself. While no node is known, as when a search is resumed, it asks for none, because
+    /// it would wait for ever if it fits none that comes.
+    pub(crate) fn within(&self, mut order: TrialOrder, largest: Option<ByteSize>) -> TrialOrder {
+        if self.file.settings().memory.is_none() {
+            order.memory = largest.map_or(ByteSize(0), |largest| order.memory.min(largest));
+        }
+        order
     }
 
     pub(crate) fn workers(&self) -> Option<usize> {
@@ -224,7 +277,10 @@ impl SearchPlan {
         for (key, path) in config.files() {
             if key != "model.toml" && !path.exists() {
                 let path = path.to_owned();
-                return Err(SearchError::NoFile { key: key.to_owned(), path });
+                return Err(match self.is_ready {
+                    true => SearchError::NoReadyData { path },
+                    false => SearchError::NoFile { key: key.to_owned(), path },
+                });
             }
         }
         Ok(())
@@ -280,10 +336,10 @@ impl SearchPlan {
     pub(crate) fn order(
         &self,
         (trial, attempt): (TrialId, u32),
-        genes: &Genes,
+        row: &TrialRow,
         (from, to): (f64, f64),
     ) -> Result<TrialOrder, SearchError> {
-        let expanded = self.file.expand(genes)?;
+        let expanded = self.file.expand(&row.genes)?;
         let work = match expanded.argv {
             Some(argv) => TrialWork::Program { argv, genes: expanded.genes },
             None => TrialWork::Train { run: expanded.run, model: expanded.model },
@@ -296,7 +352,7 @@ impl SearchPlan {
             .keys()
             .filter(|name| !objectives.iter().any(|spec| spec.objective.name == **name));
         let mut values: Vec<String> =
-            measured.chain(bounded.cloned()).filter(|name| !is_known(name)).collect();
+            measured.chain(bounded.cloned()).filter(|name| !self.is_known(name)).collect();
         values.sort_unstable();
         values.dedup();
         Ok(TrialOrder {
@@ -310,9 +366,18 @@ impl SearchPlan {
             values,
             latency_trials: objectives.iter().map(|spec| spec.trials).max().unwrap_or(1),
             cores: self.cores(),
-            memory: ByteSize(0),
+            memory: self.memory(&row.known),
             keep: true,
         })
+    }
+
+    /// Whether a value is known before a candidate is trained, so that no node measures it.
+    fn is_known(&self, name: &str) -> bool {
+        let follows = !self.runs_programs() && CHEAP_SOURCES.contains(&name);
+        let of_program = |spec: &ObjectiveSpec| spec.program.is_some() && spec.from == name;
+        follows
+            || self.file.objectives().iter().any(of_program)
+            || self.file.measured_before().contains(&name)
     }
 
     /// Values that a node measured, also under the names of the objectives.
@@ -326,7 +391,52 @@ impl SearchPlan {
     }
 }
 
-/// Whether a value follows from the candidate, so that no node measures it.
-fn is_known(name: &str) -> bool {
-    phalanx_search::core::template::CHEAP_SOURCES.contains(&name)
+/// The text of a search file that comes with Phalanx, with the names of files that lie unpacked in `base`.
+fn with_files_of(base: &Path, text: &str) -> String {
+    let mut text = text.to_owned();
+    for packed in READY_DATA {
+        let unpacked = packed.trim_end_matches(".gz");
+        if !base.join(packed).is_file() && base.join(unpacked).is_file() {
+            text = text.replace(packed, unpacked);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(search: &str) -> SearchPlan {
+        let text = ready("cnn").unwrap().replace("trials = 50", search);
+        let told = Overrides::default();
+        SearchPlan::of_text(Path::new("cnn.toml"), text, PathBuf::from("/"), "s", &told, None).unwrap()
+    }
+
+    #[test]
+    fn a_trial_asks_for_the_memory_of_its_training() {
+        let known = BTreeMap::from([("training_memory".to_owned(), 1e9)]);
+        assert_eq!(plan("").memory(&known), ByteSize((64 << 20) + 1_000_000_000));
+        assert_eq!(plan("memory = \"2GiB\"").memory(&known), ByteSize(2 << 30));
+        let described = plan("").survey(1).pop().unwrap();
+        assert!(plan("").memory(&described.known) > BASE_MEMORY, "{described:?}");
+    }
+
+    #[test]
+    fn retries_and_deadline_reach_the_jobs() {
+        assert_eq!((plan("").attempts(), plan("").deadline()), (4, None));
+        let told = plan("retries = 0\ndeadline = \"90s\"");
+        assert_eq!((told.attempts(), told.deadline()), (1, Some(Duration::from_secs(90))));
+    }
+
+    #[test]
+    fn algorithms_of_rungs_need_rungs() {
+        let text = ready("cnn").unwrap().replace("rungs =", "# rungs =");
+        for algorithm in ["asha", "successive_halving", "random"] {
+            let told = Overrides { algorithm: Some(algorithm.to_owned()), ..Overrides::default() };
+            let made =
+                SearchPlan::of_text(Path::new("s.toml"), text.clone(), PathBuf::from("/"), "s", &told, None);
+            assert_eq!(matches!(made, Err(SearchError::NoRungs { .. })), algorithm != "random", "{made:?}");
+        }
+    }
 }

@@ -27,6 +27,15 @@ pub struct TrialUpdate {
     pub values: BTreeMap<String, f64>,
 }
 
+/// What the jobs layer is told of a trial.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TrialTerms {
+    /// Higher goes first.
+    pub priority: i32,
+    /// How often nodes may begin with it, each after the one before was lost; as often as any job if not given.
+    pub attempts: Option<u32>,
+}
+
 /// Updates of all trials, as they come.
 #[derive(Debug)]
 pub struct TrialUpdates(broadcast::Receiver<TrialUpdate>);
@@ -80,10 +89,23 @@ impl TrialClient {
         run_directory: Option<&Path>,
         priority: i32,
     ) -> Result<JobHandle, TrialError> {
+        self.submit_with(order, run_directory, TrialTerms { priority, ..TrialTerms::default() }).await
+    }
+
+    /// The same under terms of its own.
+    ///
+    /// # Errors
+    /// No node could carry it out, a file cannot be read, or the main node has ended.
+    pub async fn submit_with(
+        &self,
+        order: &TrialOrder,
+        run_directory: Option<&Path>,
+        terms: TrialTerms,
+    ) -> Result<JobHandle, TrialError> {
         order::check(order)?;
         let (service, order, dir) = (self.service.clone(), order.clone(), run_directory.map(Path::to_owned));
         // Files are read to know them by their hash.
-        let prepare = move || service.prepare(order, dir.as_deref(), priority);
+        let prepare = move || service.prepare(order, dir.as_deref(), terms);
         let prepared = tokio::task::spawn_blocking(prepare).await;
         let spec = prepared.map_err(|_panicked| TrialError::Panicked)??;
         Ok(self.main.submit(spec).await?)

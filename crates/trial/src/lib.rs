@@ -15,7 +15,7 @@ mod bundle;
 mod client;
 mod error;
 mod host;
-mod latency;
+pub mod latency;
 mod lines;
 mod link;
 mod offered;
@@ -28,7 +28,7 @@ mod tests;
 mod train;
 
 pub use bundle::BundleError;
-pub use client::{TrialClient, TrialUpdate, TrialUpdates};
+pub use client::{TrialClient, TrialTerms, TrialUpdate, TrialUpdates};
 pub use error::TrialError;
 pub use host::{TrialHost, TrialHostOptions};
 pub use order::OrderError;

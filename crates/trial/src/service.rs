@@ -1,7 +1,7 @@
 //! What the main node does for its trials: makes jobs of orders, and answers the nodes that solve them.
 
 use crate::bundle::{Bundle, bytes_of};
-use crate::client::TrialUpdate;
+use crate::client::{TrialTerms, TrialUpdate};
 use crate::error::TrialError;
 use crate::offered::OfferedFiles;
 use crate::order;
@@ -63,7 +63,7 @@ impl TrialService {
         &self,
         mut order: TrialOrder,
         dir: Option<&Path>,
-        priority: i32,
+        terms: TrialTerms,
     ) -> Result<JobSpec, TrialError> {
         let mut files = Vec::new();
         let kind = match &mut order.work {
@@ -88,7 +88,9 @@ impl TrialService {
         let needs = Needs { cores: order.cores, memory: order.memory };
         let bundle = dir.map(Bundle::of_dir).transpose()?.unwrap_or_default();
         let payload = bundle.add_to(Parcel::from_bytes(encode(&TrialTask { order, files })?))?;
-        Ok(JobSpec { priority, needs, ..JobSpec::new(kind, payload) })
+        let usual = JobSpec::new(kind, payload);
+        let max_attempts = terms.attempts.map_or(usual.max_attempts, |attempts| attempts.max(1));
+        Ok(JobSpec { priority: terms.priority, needs, max_attempts, ..usual })
     }
 
     fn offer<'a>(

@@ -137,6 +137,22 @@ fn a_search_finds_a_front_whose_models_are_worth_what_was_recorded() {
 }
 
 #[test]
+fn a_finished_search_is_resumed_to_go_further() {
+    let sandbox = sandbox();
+    search_file(&sandbox, "trials = 3");
+    let run = ["search", "run", "search.toml", "--local", "1", "--dir", "searches/first", "--output", "json"];
+    assert_eq!(sandbox.json(&run)["trials"], 3);
+    let search = sandbox.path().join("searches/first");
+    let before = events(&search).len();
+    let resume = ["search", "resume", "first", "--local", "1", "--output", "json"];
+    assert_eq!(sandbox.json(&resume)["trials"], 3);
+    assert_eq!(events(&search).len(), before, "a finished search without a new total has nothing to do");
+    let further = sandbox.json(&[&resume[..], &["--trials", "6"]].concat());
+    assert_eq!((&further["end"]["state"], &further["trials"]), (&"finished".into(), &6.into()), "{further}");
+    assert!(reached(&search).values().all(|count| *count == 1));
+}
+
+#[test]
 fn equal_searches_on_one_node_propose_equal_candidates() {
     let sandbox = sandbox();
     search_file(&sandbox, "trials = 8");

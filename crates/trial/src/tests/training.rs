@@ -35,18 +35,26 @@ async fn a_training_in_several_orders_has_the_bits_of_one_without_a_pause() {
     let at_once = measuring(&wanted, order(1, work.clone(), [0.0, 2.0, 2.0]));
     let solution = place.solve(&at_once, None).await;
     let once = place.client.take(&solution, &whole).unwrap();
-    let mut last = None;
+    let (mut last, mut speeds) = (None, None);
     for (from, to) in [(0.0, 0.1), (0.1, 1.0), (1.0, 2.0)] {
         let order = measuring(&wanted, order(2, work.clone(), [from, to, 2.0]));
         let before = (from > 0.0).then_some(parts.as_path());
         let solution = place.solve(&order, before).await;
         let result = place.client.take(&solution, &parts).unwrap();
         assert_eq!(result.curve.last().unwrap().budget, to);
+        let speed = |name: &str| (name.to_owned(), result.values[name].to_bits());
+        let now = Some(["latency", "onnx_latency"].map(speed));
+        assert!(speeds.is_none() || speeds == now, "measured once, at the first budget");
+        speeds = now;
         last = Some(result);
     }
     assert_eq!(traces(&whole), traces(&parts));
     assert_eq!(traces(&whole).1.len(), 34);
     let last = last.unwrap();
+    let measured = read_json(parts.join("latency.json"));
+    assert_eq!(measured["latency"].as_f64(), Some(last.values["latency"]), "once for all budgets");
+    assert_eq!(measured["onnx_latency"]["milliseconds"].as_f64(), Some(last.values["onnx_latency"]));
+    assert!(!measured["onnx_latency"]["run_by"].as_str().unwrap().is_empty());
     for name in &wanted[..3] {
         assert_eq!(once.values[*name].to_bits(), last.values[*name].to_bits(), "{name}");
     }

@@ -28,7 +28,7 @@ use tokio::sync::watch;
 #[command(after_help = "Examples:
   phalanx search run examples/search-mnist/search.toml --local 2
   phalanx search run search.toml --trials 40 --algorithm nsga2 --seed 7 --local 4
-  phalanx search run ready:cnn --local 2         a space that comes with Phalanx
+  phalanx search run ready:cnn --data datasets/mnist --local 2    a space that comes with Phalanx
   phalanx search run search.toml                 on the nodes of this user, each started by `phalanx node`
   phalanx search run search.toml --dashboard     with a live page in the browser
 
@@ -40,6 +40,9 @@ pub(crate) struct RunArgs {
     /// The directory of the search; searches/ and its time when not given. It must not hold a search.
     #[arg(long, short = 'o', value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// The directory with the data of a ready:NAME, MNIST's four files; this one when not given.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     #[command(flatten)]
     said: Said,
     #[command(flatten)]
@@ -69,7 +72,8 @@ struct Said {
     /// How many candidates are tried.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     trials: Option<u64>,
-    /// What chooses candidates: guided, evolution_pareto, nsga2, regularized, local, random, grid or bananas.
+    /// What chooses candidates: guided, evolution_pareto, nsga2, regularized, local, random, grid, bananas, asha or
+    /// successive_halving.
     #[arg(long)]
     algorithm: Option<String>,
     /// Decides everything that is random.
@@ -134,6 +138,7 @@ pub(crate) async fn run(args: RunArgs, output: Output) -> Result<(), Failure> {
         algorithm: args.said.algorithm,
         seed: args.said.seed,
         workers: args.said.workers.map(|workers| workers as usize),
+        data: args.data,
     };
     let id = new_id(SystemTime::now());
     let path = args.dir.unwrap_or_else(|| Path::new(SEARCHES).join(&id));

@@ -3,15 +3,19 @@
 use super::{search_failure, short};
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing_of, summary};
+use anyhow::Context;
 use clap::Args;
 use phalanx_search_driver::{Overrides, SearchPlan, Surveyed};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   phalanx search space search.toml
-  phalanx search space ready:mobilenet --sample 20 --output json")]
+  phalanx search space ready:mobilenet --sample 20 --output json
+  phalanx search space ready:cnn --write search.toml     a search file to start from")]
 pub(crate) struct SpaceArgs {
     /// The search file; ready:NAME is one that comes with Phalanx.
     #[arg(value_name = "SEARCH.toml")]
@@ -19,6 +23,9 @@ pub(crate) struct SpaceArgs {
     /// How many random candidates to build and show.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     sample: u64,
+    /// Write the search file to this new file as well, to change it.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,6 +66,9 @@ impl Render for Space {
 
 pub(crate) fn run(args: &SpaceArgs, output: Output) -> Result<(), Failure> {
     let plan = SearchPlan::load(&args.file, "space", &Overrides::default()).map_err(search_failure)?;
+    if let Some(path) = &args.write {
+        write_new(path, plan.text())?;
+    }
     let space = plan.space();
     let genes = space.genes.iter().map(|gene| {
         let labels: Vec<&str> = gene.choices.iter().map(|choice| choice.label.as_str()).collect();
@@ -69,4 +79,10 @@ pub(crate) fn run(args: &SpaceArgs, output: Output) -> Result<(), Failure> {
         genes: genes.collect(),
         sample: plan.survey(args.sample),
     })
+}
+
+/// Writes a file that is not there yet.
+fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
+    let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("could not write {}", path.display())).map_err(Failure::usage)
 }

@@ -124,3 +124,35 @@ fn searches_that_are_there_or_not_are_told() {
     assert_eq!(filter.status.code(), Some(2), "{said}");
     assert!(said.contains("state"), "{said}");
 }
+
+#[test]
+fn a_ready_space_says_what_data_it_needs_and_can_be_written_to_be_changed() {
+    let sandbox = sandbox();
+    let output = sandbox.run(&["search", "run", "ready:cnn", "--local", "1", "--data", "nowhere"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for wanted in ["nowhere", "train-images-idx3-ubyte", "MNIST", "--data DIR", "cargo xtask data mnist"] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    // The files are found whether they are packed or not; empty ones are refused later, by name.
+    let data = sandbox.path().join("mnist");
+    std::fs::create_dir(&data).unwrap();
+    for set in ["train", "t10k"] {
+        std::fs::write(data.join(format!("{set}-images-idx3-ubyte")), b"").unwrap();
+        std::fs::write(data.join(format!("{set}-labels-idx1-ubyte")), b"").unwrap();
+    }
+    let words = ["search", "run", "ready:cnn", "--local", "1", "--data", "mnist", "--dir", "searches/ready"];
+    let output = sandbox.run(&words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(!said.contains(".gz"), "{said}");
+
+    let written = sandbox.run(&["search", "space", "ready:cnn", "--write", "own.toml"]);
+    assert!(written.status.success(), "{written:?}");
+    let space = sandbox.json(&["search", "space", "own.toml", "--output", "json"]);
+    assert_eq!(space["candidates"], 192);
+    let again = sandbox.run(&["search", "space", "ready:cnn", "--write", "own.toml"]);
+    assert_eq!(again.status.code(), Some(2), "a file is not overwritten: {again:?}");
+    let own = sandbox.run(&["search", "run", "own.toml", "--local", "1", "--data", "mnist"]);
+    assert_eq!(own.status.code(), Some(2), "{own:?}");
+}

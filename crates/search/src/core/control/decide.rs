@@ -213,7 +213,13 @@ impl SearchCore {
     }
 
     pub(super) fn wants_candidates(&self) -> bool {
-        !self.proposed_all() && !self.out_of_candidates
+        !self.proposed_all() && !self.out_of_candidates && !self.chose_all()
+    }
+
+    /// Whether what follows from all candidates has begun. It is known from the records, other than that the algorithm
+    /// found no candidate.
+    fn chose_all(&self) -> bool {
+        self.state.finishing || (self.state.climbing && self.algorithm.waits_for_rungs())
     }
 
     pub(super) fn proposed_all(&self) -> bool {

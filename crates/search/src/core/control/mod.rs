@@ -226,17 +226,14 @@ impl SearchCore {
     pub fn resume(&mut self) -> Vec<SearchCommand> {
         let mut out = Vec::new();
         if self.state.ended == Some(SearchEnd::Finished) {
-            let more = self.config.trials.saturating_sub(self.state.trials.len() as u64);
-            self.state.reopen();
-            if more > 0 {
+            if !self.proposed_all() {
                 self.propose(&mut out);
             }
             if out.is_empty() {
-                self.state.ended = Some(SearchEnd::Finished);
                 return vec![SearchCommand::Ended(SearchEnd::Finished)];
             }
         }
-        self.state.ended = None;
+        self.state.reopen();
         self.decide(&mut out);
         if planted(ControlBug::ForgetsQueuedTrials) {
             self.running =

@@ -103,6 +103,12 @@ pub enum Mismatch {
 #[derive(Debug)]
 pub(super) struct SearchState {
     rungs: Vec<f64>,
+    /// The rung that only the finish fills, if there is one.
+    finish_rung: Option<u32>,
+    /// The finish has begun: no candidate is proposed any more, unless the search ends and goes on later.
+    pub(super) finishing: bool,
+    /// A trial has gone on to a further rung since the search began or went on.
+    pub(super) climbing: bool,
     pub(super) trials: BTreeMap<TrialId, TrialState>,
     /// The first trial of each network.
     pub(super) first_of: BTreeMap<String, TrialId>,
@@ -127,6 +133,9 @@ impl SearchState {
     pub(super) fn new(config: &SearchConfig) -> Self {
         Self {
             rungs: config.rungs.clone(),
+            finish_rung: config.finishes().then(|| config.last_rung() as u32),
+            finishing: false,
+            climbing: false,
             trials: BTreeMap::new(),
             first_of: BTreeMap::new(),
             trial_of: BTreeMap::new(),
@@ -204,9 +213,11 @@ impl SearchState {
         }
     }
 
-    /// Makes a search that has ended go on: its partial trials may be trained further.
+    /// Makes a search that has ended go on: it may propose further candidates, and train partial trials further.
     pub(super) fn reopen(&mut self) {
-        if self.ended.take() != Some(SearchEnd::Finished) {
+        let Some(end) = self.ended.take() else { return };
+        (self.finishing, self.climbing) = (false, false);
+        if end != SearchEnd::Finished {
             return;
         }
         for (id, trial) in &mut self.trials {
@@ -269,6 +280,8 @@ impl SearchState {
         let Some(trial) = self.trials.get_mut(&id) else { return };
         match record {
             SearchRecord::TrialQueued { rung, from, to, .. } => {
+                self.finishing |= self.finish_rung == Some(*rung);
+                self.climbing |= *rung > 0;
                 trial.stage = Stage::Queued { rung: *rung as usize, from: *from, to: *to };
             }
             SearchRecord::TrialStarted { node, .. } => trial.node = Some(node.clone()),

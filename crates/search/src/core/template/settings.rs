@@ -64,6 +64,8 @@ pub struct ObjectiveSpec {
     pub from: String,
     /// How often it is measured; the median counts.
     pub trials: u32,
+    /// The program that tells its value before a candidate is trained, with its arguments.
+    pub program: Option<Vec<String>>,
 }
 
 /// Limits of a value, both inclusive.
@@ -264,7 +266,7 @@ pub(super) fn objectives(entries: &[Entry], is_program: bool) -> Checked<Vec<Obj
 fn objective(entry: &Entry, is_program: bool) -> Checked<ObjectiveSpec> {
     let place = format!("objective.{}", entry.key);
     let keys = entry.node.entries(&place)?;
-    only(keys, &format!("[{place}]"), &["goal", "from", "trials", "cheap"])?;
+    only(keys, &format!("[{place}]"), &["goal", "from", "trials", "cheap", "program"])?;
     let field = |key: &str| format!("{place}.{key}");
     let missing =
         |key, example| TemplateFault::Missing { key, place: format!("[{place}]"), example }.at(entry.line);
@@ -274,7 +276,15 @@ fn objective(entry: &Entry, is_program: bool) -> Checked<ObjectiveSpec> {
         "max" => Goal::Max,
         other => return Err(goal_node.wrong(&field("goal"), "min or max", format!("{other:?}"))),
     };
+    let program =
+        get(keys, "program").map(|node| program(node, &field("program"), is_program)).transpose()?;
+    if let (Some(_), Some(other)) =
+        (&program, ["from", "trials", "cheap"].iter().find(|key| get(keys, key).is_some()))
+    {
+        return Err(TemplateFault::Conflict { key: "program", other }.at(entry.line));
+    }
     let from = match get(keys, "from") {
+        _ if program.is_some() => entry.key.as_str(),
         Some(node) => {
             let from = node.text(&field("from"))?;
             check_source(from, is_program, &field("from"), node.line)?;
@@ -283,7 +293,7 @@ fn objective(entry: &Entry, is_program: bool) -> Checked<ObjectiveSpec> {
         None if is_program || is_source(&entry.key) => entry.key.as_str(),
         None => return Err(missing("from", "from = \"valid.accuracy\"")),
     };
-    let follows = CHEAP_SOURCES.contains(&from) && !is_program;
+    let follows = program.is_some() || (CHEAP_SOURCES.contains(&from) && !is_program);
     let cheap = match get(keys, "cheap") {
         None => follows,
         Some(node) => {
@@ -300,7 +310,22 @@ fn objective(entry: &Entry, is_program: bool) -> Checked<ObjectiveSpec> {
         objective: Objective { name: entry.key.clone(), goal, cheap },
         from: from.to_owned(),
         trials: trials.map_or(1, |trials| u32::try_from(trials).unwrap_or(u32::MAX)),
+        program,
     })
+}
+
+/// A program of the user's that tells what a candidate costs.
+fn program(node: &Node, field: &str, is_program: bool) -> Checked<Vec<String>> {
+    if is_program {
+        let wanted = "left out where trials are programs: they can report it";
+        return Err(node.wrong(field, wanted, node.value.to_toml()));
+    }
+    let words = node.items(field)?.iter().map(|word| Ok(word.text(field)?.to_owned()));
+    let words = words.collect::<Checked<Vec<String>>>()?;
+    match words.first() {
+        Some(first) if !first.is_empty() => Ok(words),
+        _ => Err(node.wrong(field, "a program and its arguments", node.value.to_toml())),
+    }
 }
 
 fn is_source(name: &str) -> bool {

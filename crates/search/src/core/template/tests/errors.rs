@@ -171,6 +171,14 @@ fn errors_of_settings_name_their_field() {
             "s.toml:4: `objective.x.cheap` must be false: valid.loss is known only after a training, not true",
         ),
         (
+            "[objective.x]\ngoal = 'min'\nprogram = []",
+            "s.toml:3: `objective.x.program` must be a program and its arguments, not []",
+        ),
+        (
+            "[objective.x]\ngoal = 'min'\nprogram = ['sh']\nfrom = 'params'",
+            "s.toml:1: `program` and `from` exclude each other",
+        ),
+        (
             "[constraint]\nparams = { at_least = 2, at_most = 1 }",
             "s.toml:2: `constraint.params.at_most` must be 2 or more: nothing is left, not 1",
         ),
