@@ -3,6 +3,7 @@
 use crate::core::filter::FilterError;
 use phalanx_jobs::JournalError;
 use phalanx_records::run_dir::RunDirError;
+use phalanx_search_results::follow::FollowError;
 use phalanx_types::Class;
 use std::path::PathBuf;
 
@@ -130,6 +131,15 @@ pub enum LedgerError {
     Records(#[from] RunDirError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The records of a search cannot be read.
+    #[error(transparent)]
+    SearchFiles(#[from] FollowError),
+    #[error("what the ledger has of the search was written by another version of this program")]
+    MalformedSearch { source: serde_json::Error },
+    #[error("there is no search `{id}` in the ledger")]
+    NoSearch { id: String, nearest: Option<String> },
+    #[error("the ledger has several searches `{id}`: {}", uids.join(", "))]
+    AmbiguousSearch { id: String, uids: Vec<String> },
     #[error("there is no run `{id}` in the ledger")]
     NoRun { id: String, nearest: Option<String> },
     #[error("`{id}` could be any of {count} runs, among them {}", examples.join(", "))]
@@ -168,8 +178,17 @@ impl LedgerError {
             Self::Filter(error) => return error.hint(),
             Self::Records(error) => return error.hint(),
             Self::Journal(error) => return error.hint().map(str::to_owned),
-            Self::NoRun { nearest: Some(nearest), .. } | Self::NoSeries { nearest: Some(nearest), .. } => {
+            Self::NoRun { nearest: Some(nearest), .. }
+            | Self::NoSeries { nearest: Some(nearest), .. }
+            | Self::NoSearch { nearest: Some(nearest), .. } => {
                 format!("did you mean `{nearest}`?")
+            }
+            Self::NoSearch { nearest: None, .. } => {
+                "`phalanx search list` names the searches there are".to_owned()
+            }
+            Self::AmbiguousSearch { .. } => "give its uid".to_owned(),
+            Self::MalformedSearch { .. } => {
+                "`phalanx ledger rebuild` on its host makes the ledger anew from its files".to_owned()
             }
             Self::NoRun { nearest: None, .. } => "`phalanx run list` names the runs there are".to_owned(),
             Self::Ambiguous { .. } => "give more of its name, or its uid".to_owned(),

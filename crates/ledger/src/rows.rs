@@ -239,6 +239,53 @@ pub struct CaughtUpJournals {
     pub failed: Vec<(PathBuf, String)>,
 }
 
+/// A search.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SearchRow {
+    #[serde(skip)]
+    pub(crate) id: i64,
+    #[serde(skip)]
+    pub(crate) root: String,
+    /// Tells searches of one name apart.
+    pub uid: String,
+    /// The name of its directory.
+    pub search: String,
+    pub name: String,
+    /// The host that recorded it last.
+    pub host: String,
+    /// Whether its directory is one of this host.
+    #[serde(skip)]
+    pub here: bool,
+    pub path: PathBuf,
+    /// What a trial is: `run`, `program` or `python`.
+    pub kind: String,
+    pub algorithm: String,
+    /// `not ended`, `finished`, `stopped` or `failed`.
+    pub state: String,
+    /// Why it failed.
+    pub reason: Option<String>,
+    pub started_ms: u64,
+    pub changed_ms: Option<u64>,
+    /// How many trials there are, and how many there are to be.
+    pub trials: u64,
+    pub of: u64,
+    /// How many records were read.
+    pub events: u64,
+}
+
+/// What a look at a directory of searches brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CaughtUpSearches {
+    pub searches: u64,
+    /// Searches that had something new.
+    pub changed: u64,
+    pub entries: u64,
+    /// Searches whose directory is gone.
+    pub removed: u64,
+    /// Searches that could not be read, and why.
+    pub failed: Vec<(PathBuf, String)>,
+}
+
 impl CaughtUpJournals {
     pub(crate) fn add(&mut self, other: Self) {
         let Self { journals, changed, entries, removed, failed } = other;
@@ -264,6 +311,8 @@ pub struct LedgerInfo {
     pub points: u64,
     pub events: u64,
     pub jobs: u64,
+    pub searches: u64,
+    pub trials: u64,
     /// Bytes on disk.
     pub size: u64,
 }
@@ -282,6 +331,7 @@ pub struct Migrated {
 pub struct Pruned {
     pub runs: u64,
     pub journals: u64,
+    pub searches: u64,
     pub copies: u64,
     /// Bytes that the file became smaller by.
     pub freed: u64,

@@ -12,6 +12,8 @@ pub const LEDGER_FILE: &str = "ledger.sqlite";
 
 /// Where runs are by default.
 const RUNS: &str = "runs";
+/// Where searches are by default, beside the runs.
+const SEARCHES: &str = "searches";
 
 /// Where a ledger is.
 #[derive(Clone, PartialEq, Eq)]
@@ -76,6 +78,31 @@ impl LedgerUrl {
         let beside = runs.join(LEDGER_FILE);
         let is_ours = || runs.file_name().is_some_and(|name| name == RUNS) || beside.exists();
         Ok(url.filter(|url| *url != Self::Sqlite(beside.clone()) || is_ours()))
+    }
+}
+
+impl LedgerUrl {
+    /// The ledger of a directory of searches: what `PHALANX_LEDGER` names, or that of the directory `runs` beside it, if
+    /// it is named `searches` or there is such a ledger. `None` if there is none.
+    ///
+    /// # Errors
+    /// The variable cannot be understood.
+    pub fn for_searches(searches: &Path) -> Result<Option<Self>, LedgerError> {
+        let failed = |source| LedgerError::File { what: "find", path: searches.to_owned(), source };
+        let searches = std::path::absolute(searches).map_err(failed)?;
+        let runs = searches.parent().unwrap_or(&searches).join(RUNS);
+        let url = Self::for_runs(&runs)?;
+        let beside = runs.join(LEDGER_FILE);
+        let is_ours = || searches.file_name().is_some_and(|name| name == SEARCHES) || beside.exists();
+        Ok(url.filter(|url| *url != Self::Sqlite(beside.clone()) || is_ours()))
+    }
+}
+
+/// The directory of searches beside a directory of runs.
+pub fn searches_beside(runs: &Path) -> PathBuf {
+    match runs.parent().filter(|_named| runs.file_name().is_some()) {
+        Some(workspace) => workspace.join(SEARCHES),
+        None => runs.join("..").join(SEARCHES),
     }
 }
 

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// The name of this file in the directory of a search.
 pub const ABOUT_FILE: &str = "search.json";
+/// The search file as the user gave it. It is written last: a directory that has both is one of a search.
+pub const SEARCH_FILE: &str = "search.toml";
 
 /// What a search is, so far as its results need it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -25,4 +25,4 @@ pub use follow::SearchFollower;
 pub use front::{Front, FrontBasis};
 pub use hypervolume::HypervolumePoint;
 pub use iteration::Iteration;
-pub use table::{Progress, SearchTable, TrialResult, TrialRow, TrialStatus};
+pub use table::{Progress, SearchTable, TableState, TrialResult, TrialRow, TrialStatus};

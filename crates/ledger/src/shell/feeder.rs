@@ -1,6 +1,7 @@
 //! Feeds the ledger from a thread of its own while a run goes on. A run never waits for it.
 
 use super::pool::Ledger;
+use super::searches::SearchSource;
 use crate::error::LedgerError;
 use crate::url::LedgerUrl;
 use phalanx_records::with_causes;
@@ -95,6 +96,24 @@ impl Feeder {
     }
 }
 
+impl Feeder {
+    /// Feeds a search into the ledger that it belongs to, which is made if there is none; `None` if it is switched off,
+    /// or the search is not in a directory of searches.
+    pub fn of_search(search: &Path) -> Option<FeederHandle> {
+        let whole = std::path::absolute(search).ok()?;
+        let url = LedgerUrl::for_searches(whole.parent()?).unwrap_or_else(|error| {
+            tracing::warn!("{}", with_causes(&error));
+            None
+        })?;
+        if let LedgerUrl::Sqlite(file) = &url {
+            // If it cannot be made, opening the file says why.
+            let _made = file.parent().map(std::fs::create_dir_all);
+        }
+        let source = Source::Search(Box::new(SearchSource::new(search.to_owned())));
+        Some(Self::start_with(url, source, |warning| tracing::warn!("{warning}")))
+    }
+}
+
 impl FeederHandle {
     /// Says that something was recorded. Costs nothing worth mentioning and never blocks on the ledger.
     pub fn wake(&self) {
@@ -132,6 +151,7 @@ impl FeederHandle {
 enum Source {
     Run(PathBuf),
     Journal { domain: String, journal: PathBuf },
+    Search(Box<SearchSource>),
 }
 
 /// The work of the thread.
@@ -181,9 +201,10 @@ impl Work {
             Some(ledger) => ledger,
             None => Ledger::open(&self.url)?,
         };
-        match &self.source {
+        match &mut self.source {
             Source::Run(run) => ledger.feed(run)?,
             Source::Journal { domain, journal } => ledger.feed_journal(domain, journal)?,
+            Source::Search(search) => ledger.feed_search_from(search)?,
         };
         self.ledger = Some(ledger);
         Ok(())
@@ -197,6 +218,7 @@ impl Work {
             let place = match &self.source {
                 Source::Run(_) => "the run's files",
                 Source::Journal { .. } => "the journal",
+                Source::Search(_) => "the search's files",
             };
             (self.warn)(format!("the ledger does not take records now, they stay in {place}: {why}"));
         }

@@ -11,6 +11,7 @@ mod pool;
 mod postgres;
 mod query;
 mod schema;
+mod searches;
 mod sql;
 mod sqlite;
 mod upkeep;

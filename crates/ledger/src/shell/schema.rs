@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const SCHEMA: u32 = MIGRATIONS.len() as u32;
 
 /// What makes each schema of the one before. `{id}`, `{ref}` and `{tight}` are words that differ between databases.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     "
 create table run (id {id}, uid text not null unique, kind text not null, name text not null, experiment text,
     state text not null, reason text, waiting text, model text not null, seed bigint, started_ms bigint,
@@ -74,23 +74,26 @@ create table job (journal bigint not null, id bigint not null, kind text not nul
     node text, priority bigint not null, attempts bigint not null, submitted_ms bigint, ended_ms bigint,
     primary key (journal, id)) {tight};
 ",
+    "
+-- Trials belong to a search, which has a directory of its own; nothing was in these tables before.
+drop table trial;
+drop table value;
+create table search (id {id}, host text not null, root text not null, dir text not null, uid text not null,
+    name text not null, kind text not null, algorithm text not null, state text not null, reason text,
+    started_ms bigint not null, changed_ms bigint, wanted bigint not null, about text not null, json text not null,
+    events bigint, stamp text not null, unique (root, dir, uid));
+create table trial (search bigint not null, id bigint not null, archid text not null, model text not null,
+    state text not null, node text, priority bigint, budget double precision not null, target double precision,
+    seconds double precision not null, error text, proposed_ms bigint not null, started_ms bigint, ended_ms bigint,
+    json text not null, primary key (search, id)) {tight};
+create table value (search bigint not null, trial bigint not null, name text not null,
+    budget double precision not null, value double precision, primary key (search, trial, name, budget)) {tight};
+",
 ];
 
 /// Tables whose rows belong to a run by a column of this name.
-pub(super) const OF_RUN: [&str; 12] = [
-    "position",
-    "param",
-    "tag",
-    "note",
-    "event",
-    "node",
-    "formation",
-    "artifact",
-    "entity",
-    "round",
-    "trial",
-    "value",
-];
+pub(super) const OF_RUN: [&str; 10] =
+    ["position", "param", "tag", "note", "event", "node", "formation", "artifact", "entity", "round"];
 
 fn words(dialect: Dialect, text: &str) -> String {
     let (id, tight) = match dialect {

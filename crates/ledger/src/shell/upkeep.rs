@@ -21,7 +21,8 @@ impl Ledger {
             let read = failed("read");
             let counts = "select (select count(*) from run), (select count(*) from run where state = 'running'), \
                           (select count(*) from series), (select coalesce(sum(points), 0) from series), \
-                          (select count(*) from event), (select count(*) from job)";
+                          (select count(*) from event), (select count(*) from job), (select count(*) from search), \
+                          (select count(*) from trial)";
             // The sum of whole numbers has another type in PostgreSQL.
             let counts = counts.replace("coalesce(sum(points), 0)", "cast(coalesce(sum(points), 0) as bigint)");
             let row = first(sql, &counts, &[]).map_err(&read)?;
@@ -53,6 +54,8 @@ impl Ledger {
                 points: count(3),
                 events: count(4),
                 jobs: count(5),
+                searches: count(6),
+                trials: count(7),
                 size,
             })
         })
@@ -79,7 +82,7 @@ impl Ledger {
         self.catch_up(runs)
     }
 
-    /// Forgets runs and journals of this machine that are gone, removes copies that were made before migrations, and
+    /// Forgets runs, searches and journals of this machine that are gone, removes copies that were made before migrations, and
     /// gives free space back.
     ///
     /// # Errors
@@ -93,6 +96,7 @@ impl Ledger {
             .filter(|row| !is_run(&Place::path_of(self.url(), &row.required_text(1), &row.required_text(2))));
         let runs = self.forget(gone.filter_map(|row| row.int(0)).collect::<Vec<_>>().into_iter())?;
         let journals = self.forget_gone_journals()?;
+        let searches = self.forget_gone_searches()?;
         let copies = self.remove_copies()?;
         self.with(|sql| {
             let vacuum = match sql.dialect() {
@@ -101,7 +105,7 @@ impl Ledger {
             };
             sql.script(vacuum).map_err(failed("clean up"))
         })?;
-        Ok(Pruned { runs, journals, copies, freed: before.saturating_sub(self.bytes_on_disk()) })
+        Ok(Pruned { runs, journals, searches, copies, freed: before.saturating_sub(self.bytes_on_disk()) })
     }
 
     /// Forgets one run.

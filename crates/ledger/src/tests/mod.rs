@@ -7,6 +7,7 @@ mod many;
 mod migrations;
 mod model;
 mod queries;
+mod searches;
 mod server;
 mod tls;
 mod values;

@@ -1,8 +1,10 @@
 //! The table of a search's trials, made from its records one by one.
 
 mod row;
+mod state;
 
 pub use row::{Progress, TrialResult, TrialRow, TrialStatus};
+pub use state::TableState;
 
 use crate::about::SearchAbout;
 use crate::events::EventLine;

@@ -3,12 +3,12 @@
 use phalanx_search::core::record::TrialId;
 use phalanx_search::core::space::Genes;
 use phalanx_types::Seed;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// What became of a trial so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrialStatus {
     Proposed,
@@ -63,7 +63,7 @@ impl fmt::Display for TrialStatus {
 }
 
 /// What a trial had reached at a budget.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
     /// The number of its record, from 1: results of all trials are ordered by it.
     pub event: u64,
@@ -76,14 +76,14 @@ pub struct TrialResult {
 }
 
 /// Values of a trial on the way to the next budget.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     pub budget: f64,
     pub values: BTreeMap<String, f64>,
 }
 
 /// All that is known of a trial.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialRow {
     pub trial: TrialId,
     /// As a person reads it: `(1, 3, 32)`.

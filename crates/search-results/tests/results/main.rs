@@ -5,5 +5,6 @@
 mod control;
 mod files;
 mod filter;
+mod parts;
 mod synthetic;
 mod table;

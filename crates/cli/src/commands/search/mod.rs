@@ -6,6 +6,7 @@ mod plot;
 mod progress;
 mod run;
 mod show;
+mod source;
 mod space;
 mod status;
 
