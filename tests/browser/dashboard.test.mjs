@@ -194,6 +194,19 @@ test("a copied run directory replays with nothing else", async () => {
   await sound(page, "copied");
 });
 
+test("a run that was pushed shows where its files are", async () => {
+  await sandbox.run("train", digits, "--run-dir", "runs/pushed", "--steps", "20");
+  const page = await browser.page(`${finished}#/run/pushed`);
+  await shows(page, "#log", "ended");
+  assert.ok(await page.locator("section.panel[aria-label=Artifacts]").isHidden(), "nothing was pushed yet");
+  await sandbox.run("run", "push", "pushed", "--to", join(sandbox.dir, "shelf"));
+  await shows(page, "#artifacts", "model.safetensors");
+  await shows(page, "#artifacts", "/shelf/");
+  await page.waitForFunction(() => /model.safetensors is at file:.*KiB/.test(document.getElementById("log")?.textContent ?? ""));
+  assert.ok(!(await page.locator("#log").textContent())?.includes('{"'), "the log is not raw JSON");
+  await sound(page, "a pushed run");
+});
+
 test("text of users stays text", async () => {
   const evil = `<img src=x onerror="alert(1)"><script>alert(2)</script><svg/onload=alert(3)>\u001b[31m\u001b]8;;http://evil.example\u0007,\u202e{{7*7}}`;
   const run = join(sandbox.dir, "runs/evil");
@@ -326,8 +339,14 @@ test("jobs are shown with their reasons, and cancelled by who may act", async ()
     const killed = own.start("job", "submit", "--no-mdns", "--kind", "nobody", "--count", "2", "--name", "dead", "--journal", "dead.journal", "--wait");
     await shows(page, "#running", "@dead-");
     await shows(page, "#past", "3@gone");
+    // The overview says what waits and why, and takes it away again.
+    const overview = await browser.page(`${reading}#/overview`);
+    await shows(overview, "#waits", "2 jobs");
+    await shows(overview, "#waits", "no node of this domain handles \"nobody\"");
+    await sound(overview, "overview with waiting jobs");
     killed.kill("SIGKILL");
     await shows(page, "#past", "2@dead");
+    await overview.waitForFunction(() => !document.querySelector("#waits")?.textContent.includes("nobody"));
     await shows(page, "#past", "its main node dead is gone");
     assert.ok((await page.locator("#past tr", { hasText: "3@gone" }).textContent()).includes("helper-"), "it says who solved it");
     await picture(page, "jobs-past", { fullPage: true });

@@ -26,7 +26,7 @@ export function runPath(id, rest = "") {
 
 /**
  * Follows changes: one stream for each tab.
- * @param {{run?: string, position?: string, jobs?: boolean, stores?: boolean, searches?: boolean}} wish
+ * @param {{run?: string, position?: string, jobs?: "all" | "unfinished", stores?: boolean, searches?: boolean}} wish
  * @param {(update: any) => void} onUpdate
  * @param {(on: boolean) => void} onLink
  * @returns {() => void} ends it
@@ -35,7 +35,7 @@ export function follow(wish, onUpdate, onLink) {
   const search = new URLSearchParams();
   if (wish.run) search.set("run", wish.run);
   if (wish.position) search.set("position", wish.position);
-  if (wish.jobs) search.set("jobs", "1");
+  if (wish.jobs) search.set("jobs", wish.jobs === "all" ? "1" : wish.jobs);
   if (wish.stores) search.set("stores", "1");
   if (wish.searches) search.set("searches", "1");
   /** @type {EventSource | undefined} */

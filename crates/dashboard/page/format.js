@@ -55,6 +55,29 @@ export function time(ms) {
   return today ? clock : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock}`;
 }
 
+/** The size that an event tells of. @param {any} value */
+function bytesOf(value) {
+  const size = value.size ?? value.bytes;
+  return typeof size === "number" ? bytes(size) : "";
+}
+
+/**
+ * What the events say about where files were pushed: of each file the place of the last push.
+ * @param {{event: string, value: any, unix_ms: number}[]} events
+ * @returns {{path: string, url: string, size: number | null, sha256: string | null, unix_ms: number}[]}
+ */
+export function pushedFiles(events) {
+  const text = (/** @type {any} */ value) => (typeof value === "string" ? value : null);
+  /** @type {Map<string, any>} */
+  const pushed = new Map();
+  for (const { event, value, unix_ms } of events) {
+    if (event !== "artifact" || value === null || typeof value !== "object") continue;
+    const [path, url, size] = [text(value.path), text(value.url), value.size ?? value.bytes];
+    if (path && url) pushed.set(path, { path, url, size: typeof size === "number" ? size : null, sha256: text(value.sha256), unix_ms });
+  }
+  return [...pushed.values()].sort((a, b) => (a.path < b.path ? -1 : 1));
+}
+
 /** One line about an event of a run. @param {{event: string, value: any}} event */
 export function eventText({ event, value }) {
   if (typeof value === "string") return value;
@@ -66,6 +89,8 @@ export function eventText({ event, value }) {
       return [value.node, whyLost(value.node, value.why ?? value.reason ?? "")].filter(Boolean).join(": ");
     case "saved":
       return `step ${value.step}`;
+    case "artifact":
+      return [value.path && value.url ? `${value.path} is at ${value.url}` : (value.path ?? value.url), bytesOf(value)].filter(Boolean).join(", ");
     case "ended":
       return [value.state, value.reason].filter(Boolean).join(": ");
     case "opened":

@@ -13,7 +13,7 @@ import search from "./views/search.js";
  * @typedef {{about: About, rest: string, search: URLSearchParams}} Context
  * @typedef {{
  *   element: (HTMLElement | null)[],
- *   live: {run?: string, position?: string, jobs?: boolean, stores?: boolean, searches?: boolean},
+ *   live: {run?: string, position?: string, jobs?: "all" | "unfinished", stores?: boolean, searches?: boolean},
  *   update?: (update: any) => void,
  *   close?: () => void,
  * }} Shown

@@ -260,7 +260,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: &[
             text("run", "A run whose records are sent, too."),
             text("position", "The records of the run that are known: position of an answer."),
-            text("jobs", "1 sends jobs, too."),
+            text("jobs", "1 sends jobs, too; `unfinished` those that have not ended."),
             text("stores", "1 sends stores, too."),
             text("searches", "1 sends the ids of searches that changed, too."),
         ],

@@ -27,12 +27,27 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A viewer that lacks more runs than this reads listings anew.
 const MOST_RUNS: usize = 200;
 
+/// Which jobs a viewer wants to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobsWish {
+    Unfinished,
+    /// Also those that have ended, and those of main nodes that are gone.
+    All,
+}
+
+impl JobsWish {
+    /// From the query of a request.
+    pub(crate) fn of(value: &str) -> Self {
+        if value == "unfinished" { Self::Unfinished } else { Self::All }
+    }
+}
+
 /// What a viewer wants to see.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wish {
     pub(crate) run: Option<(String, PathBuf)>,
     pub(crate) seen: Option<Seen>,
-    pub(crate) jobs: bool,
+    pub(crate) jobs: Option<JobsWish>,
     pub(crate) stores: bool,
     pub(crate) searches: bool,
     /// Of a stream that broke.
@@ -111,9 +126,9 @@ impl Viewer {
     async fn message(self) -> Option<(Self, Option<String>)> {
         let until = self.app.hub.version();
         let domain = self.anew || self.app.hub.domain_since(self.version) || self.first;
-        let jobs = match self.wish.jobs && domain {
-            true => Arc::clone(&self.app).jobs(true).await.ok(),
-            false => None,
+        let jobs = match self.wish.jobs.filter(|_wished| domain) {
+            Some(wish) => Arc::clone(&self.app).jobs(wish == JobsWish::All).await.ok(),
+            None => None,
         };
         let made = tokio::task::spawn_blocking(move || {
             let mut viewer = self;

@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::endpoints::{Call, ENDPOINTS, Endpoint, Handle, Method};
 use crate::error::ApiError;
 use crate::gate::{Access, Asked, COOKIE, Refused};
-use crate::live::{self, Wish};
+use crate::live::{self, JobsWish, Wish};
 use crate::{files, page};
 use axum::Router;
 use axum::body::Body;
@@ -145,7 +145,7 @@ fn live(app: Arc<App>, incoming: Incoming) -> Result<Response, ApiError> {
     let wish = Wish {
         run,
         seen: value("position").and_then(|position| position.parse().ok()),
-        jobs: value("jobs").is_some(),
+        jobs: value("jobs").map(|wish| JobsWish::of(wish)),
         stores: value("stores").is_some(),
         searches: value("searches").is_some(),
         last_id: last_id.map(str::to_owned),

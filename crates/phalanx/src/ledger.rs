@@ -15,7 +15,7 @@
 
 pub use phalanx_ledger::{
     ArtifactRow, Axis, Bucket, CaughtUp, Curve, Detail, EventRow, Filter, FilterError, FormationRow, Ledger,
-    LedgerError, LedgerInfo, LedgerUrl, NodeRow, NoteRow, RunQuery, RunRow, SeriesInfo, Window,
+    LedgerError, LedgerInfo, LedgerUrl, NodeRow, NoteRow, RunQuery, RunRow, SearchRow, SeriesInfo, Window,
 };
 use std::path::Path;
 

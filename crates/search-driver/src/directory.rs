@@ -1,6 +1,7 @@
 //! A search on disk: `searches/<id>/`. Its events are the truth; everything else there can be made again from them.
 
 use crate::error::SearchError;
+use phalanx_ledger::{Feeder, FeederHandle};
 use phalanx_records::run_dir::RunLock;
 use phalanx_search::core::record::{SearchRecord, TrialId};
 use phalanx_search_results::{EventLine, EventReader, SearchAbout, about::ABOUT_FILE, events::EVENTS_FILE};
@@ -9,8 +10,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The search file as the user gave it.
-pub const SEARCH_FILE: &str = "search.toml";
+pub use phalanx_search_results::about::SEARCH_FILE;
+
 /// Tables, plots and models.
 pub const RESULTS: &str = "results";
 const TRIALS: &str = "trials";
@@ -20,7 +21,17 @@ const TRIALS: &str = "trials";
 pub struct SearchDir {
     path: PathBuf,
     events: File,
+    feeder: Option<FeederHandle>,
     _lock: RunLock,
+}
+
+impl Drop for SearchDir {
+    /// Lets the ledger learn of the last records.
+    fn drop(&mut self) {
+        if let Some(feeder) = &self.feeder {
+            feeder.finish();
+        }
+    }
 }
 
 impl SearchDir {
@@ -39,7 +50,7 @@ impl SearchDir {
         // Last: a directory with a search file is a whole one.
         write_whole(&path.join(SEARCH_FILE), text.as_bytes())?;
         let events = open_events(path)?;
-        Ok(Self { path: path.to_owned(), events, _lock: lock })
+        Ok(Self { path: path.to_owned(), events, feeder: feeder(path), _lock: lock })
     }
 
     /// Opens the directory of a search to go on with it, and reads what was recorded. A last line that a killed process
@@ -65,7 +76,7 @@ impl SearchDir {
             }
             lines.extend(new);
         }
-        Ok((Self { path: path.to_owned(), events, _lock: lock }, lines))
+        Ok((Self { path: path.to_owned(), events, feeder: feeder(path), _lock: lock }, lines))
     }
 
     /// Says anew what the search is told, for one that goes further than it was to go.
@@ -96,6 +107,7 @@ impl SearchDir {
             bytes.push(b'\n');
         }
         self.events.write_all(&bytes).and_then(|()| self.events.sync_data()).map_err(io("write", &path))?;
+        self.feeder.iter().for_each(FeederHandle::wake);
         Ok(lines)
     }
 
@@ -103,6 +115,13 @@ impl SearchDir {
     pub fn trial(&self, trial: TrialId) -> PathBuf {
         trial_path(&self.path, trial)
     }
+}
+
+/// Feeds a search into the ledger that it belongs to, as it has recorded and will record.
+fn feeder(path: &Path) -> Option<FeederHandle> {
+    let feeder = Feeder::of_search(path);
+    feeder.iter().for_each(FeederHandle::wake);
+    feeder
 }
 
 /// The run directory of a trial of the search in `search`.

@@ -6,8 +6,8 @@ use crate::output::{Output, Render, summary};
 use crate::paths;
 use clap::{Args, Subcommand};
 use phalanx_ledger::{
-    CaughtUp, CaughtUpJournals, Feeder, FeederHandle, Ledger, LedgerError, LedgerInfo, LedgerUrl, Migrated,
-    Pruned, SCHEMA, set_aside,
+    CaughtUp, CaughtUpJournals, CaughtUpSearches, Feeder, FeederHandle, Ledger, LedgerError, LedgerInfo,
+    LedgerUrl, Migrated, Pruned, SCHEMA, searches_beside, set_aside,
 };
 use phalanx_records::with_causes;
 use phalanx_types::ByteSize;
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(
     after_help = "The ledger is an index of runs: ledger.sqlite in their directory, or what PHALANX_LEDGER names:
-postgres://USER@HOST/DATABASE for hosts that share one, sqlite:FILE, or none. The files of the runs, and the journals
-of main nodes, stay the truth.
+postgres://USER@HOST/DATABASE for hosts that share one, sqlite:FILE, or none. The files of the runs, those of the
+searches in searches/ beside them, and the journals of main nodes, stay the truth.
 
 Examples:
   phalanx ledger info
@@ -35,7 +35,7 @@ enum Verb {
     /// Say where the ledger is and what is in it.
     #[command(after_help = "Example: phalanx ledger info --output json")]
     Info(Where),
-    /// Make the ledger anew from the directories of runs, and from journals of jobs.
+    /// Make the ledger anew from the directories of runs and searches, and from journals of jobs.
     #[command(after_help = "Example: phalanx ledger rebuild results/runs")]
     Rebuild(Where),
     /// Bring the ledger to the newest schema, with a copy first.
@@ -43,7 +43,7 @@ enum Verb {
     /// Every command does so when it is needed.
     #[command(after_help = "Example: phalanx ledger migrate")]
     Migrate(Where),
-    /// Forget runs that are gone, remove old copies, give space back.
+    /// Forget runs and searches that are gone, remove old copies, give space back.
     #[command(after_help = "Example: phalanx ledger prune")]
     Prune(Where),
 }
@@ -76,6 +76,7 @@ impl Render for Info {
             ("metric points", format!("{} in {} series", info.points, info.series)),
             ("events", info.events.to_string()),
             ("jobs", info.jobs.to_string()),
+            ("searches", format!("{}, with {} trials", info.searches, info.trials)),
             ("size", ByteSize(info.size).to_string()),
         ])
     }
@@ -91,6 +92,7 @@ struct Rebuilt {
     caught_up: CaughtUp,
     /// Of main nodes, with their jobs.
     journals: CaughtUpJournals,
+    searches: CaughtUpSearches,
     /// Where a damaged ledger was moved to.
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<PathBuf>,
@@ -107,11 +109,16 @@ impl Render for Rebuilt {
         if journals.journals > 0 {
             lines.push(format!("{} journals of jobs, {} records", journals.journals, journals.entries));
         }
+        let searches = &self.searches;
+        if searches.searches > 0 {
+            lines.push(format!("{} searches, {} records", searches.searches, searches.entries));
+        }
         lines.extend(self.damaged.iter().map(|path| format!("the damaged ledger is now {}", path.display())));
         lines.extend(
             failed
                 .iter()
                 .chain(&journals.failed)
+                .chain(&searches.failed)
                 .map(|(path, why)| format!("left out {}: {why}", path.display())),
         );
         lines.join("\n")
@@ -151,10 +158,11 @@ struct Cleaned(Pruned);
 
 impl Render for Cleaned {
     fn table(&self) -> String {
-        let Pruned { runs, journals, copies, freed } = self.0;
+        let Pruned { runs, journals, searches, copies, freed } = self.0;
         let freed = ByteSize(freed);
         format!(
-            "{runs} runs forgotten, {journals} journals forgotten, {copies} copies removed, {freed} freed"
+            "{runs} runs forgotten, {journals} journals forgotten, {searches} searches forgotten, \
+             {copies} copies removed, {freed} freed"
         )
     }
 
@@ -172,6 +180,7 @@ pub(crate) fn run(command: &LedgerCommand, output: Output) -> Result<(), Failure
             for (domain, dir) in paths::journals_by_domain() {
                 ledger.catch_up_journals(&domain, &dir).map_err(ledger_failure)?;
             }
+            ledger.catch_up_searches(&searches_beside(args.runs())).map_err(ledger_failure)?;
             output.print(&Info(ledger.info().map_err(ledger_failure)?))
         }
         Verb::Rebuild(args) => rebuild(args.runs(), output),
@@ -200,7 +209,8 @@ fn rebuild(runs: &Path, output: Output) -> Result<(), Failure> {
     let ledger = ledger.map_err(ledger_failure)?;
     let caught_up = ledger.rebuild(runs).map_err(ledger_failure)?;
     let journals = ledger.rebuild_journals(&paths::journals_by_domain()).map_err(ledger_failure)?;
-    output.print(&Rebuilt { caught_up, journals, damaged })
+    let searches = ledger.rebuild_searches(&searches_beside(runs)).map_err(ledger_failure)?;
+    output.print(&Rebuilt { caught_up, journals, searches, damaged })
 }
 
 /// Where the ledger for jobs is: what PHALANX_LEDGER names, or that of the usual directory of runs if there is one.
@@ -227,6 +237,34 @@ pub(crate) fn jobs_ledger(domain: &str, journals: &Path) -> Option<Ledger> {
         }
         Err(error) => {
             tracing::warn!("{}; the journals are read instead", with_causes(&error));
+            None
+        }
+    }
+}
+
+/// The ledger of a directory of searches, with everything that these have recorded; `None` if there is none, with a
+/// warning if it cannot be used.
+pub(crate) fn ledger_of_searches(searches: &Path) -> Option<Ledger> {
+    let url = LedgerUrl::for_searches(searches).unwrap_or_else(|error| {
+        tracing::warn!("{}", with_causes(&error));
+        None
+    })?;
+    // Looking at no searches leaves nothing behind.
+    if let LedgerUrl::Sqlite(file) = &url
+        && !file.is_file()
+    {
+        return None;
+    }
+    let opened = Ledger::open(&url).and_then(|ledger| Ok((ledger.catch_up_searches(searches)?, ledger)));
+    match opened {
+        Ok((caught_up, ledger)) => {
+            for (search, why) in caught_up.failed {
+                tracing::warn!("{} is left out of the ledger: {why}", search.display());
+            }
+            Some(ledger)
+        }
+        Err(error) => {
+            tracing::warn!("{}; the files of the searches here are read", with_causes(&error));
             None
         }
     }

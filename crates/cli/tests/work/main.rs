@@ -11,6 +11,7 @@ mod journal;
 mod past_jobs;
 mod plan;
 mod replay;
+mod searches_elsewhere;
 mod store;
 mod store_kills;
 mod store_spill;

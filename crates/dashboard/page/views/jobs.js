@@ -48,7 +48,7 @@ export default {
     return {
       element: [h("div", { class: "head" }, h("h1", {}, "Jobs"), h("span", { class: "muted" }, about.domain ? `domain ${about.domain}` : "no domain")), problem, tiles,
         panel("Queues", [], queues), panel("Unfinished", [], running), panel("Failed and cancelled", [], ended), panel("Earlier", [], past)],
-      live: { jobs: true },
+      live: { jobs: "all" },
       update(update) {
         if (update.jobs) draw(update.jobs);
       },

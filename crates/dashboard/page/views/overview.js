@@ -69,6 +69,7 @@ export default {
   menu: true,
   async open({ about }) {
     let domain = await get("nodes");
+    let jobs = await get("jobs");
     let { runs, total } = await get("runs", { sort: "-started", limit: 20 });
     const tiles = h("div", { class: "tiles" }), picture = h("div", { id: "domain" }), nodes = h("div", { id: "nodes" }), waits = h("div", { id: "waits" }), recent = h("div", { id: "recent" }), active = h("div", {});
     const draw = () => {
@@ -85,6 +86,8 @@ export default {
       const waiting = [
         ...runs.filter((/** @type {any} */ run) => run.waiting).map((/** @type {any} */ run) => ["run", run.name, run.waiting]),
         ...domain.nodes.flatMap((/** @type {any} */ node) => node.uses.filter((/** @type {any} */ use) => use.kind.startsWith("waiting")).map((/** @type {any} */ use) => [use.kind, node.id, use.text])),
+        ...jobs.queues.filter((/** @type {any} */ queue) => queue.state === "waiting").map((/** @type {any} */ queue) => [
+          h("a", { href: "#/jobs" }, `${counted(queue.jobs, "job")}${jobs.more ? " or more" : ""}`), `kind ${queue.kind}`, queue.why]),
       ];
       put(waits, table("What waits", ["what", "where", "~why"], waiting, "Nothing waits."));
       const events = [
@@ -104,9 +107,10 @@ export default {
         h("div", { class: "columns even" }, panel("Domain", [], picture), panel("Runs", [h("a", { href: "#/runs" }, "all")], active)),
         h("div", { class: "columns" }, panel("Nodes", [], nodes), panel("What waits, and why", [], waits)),
         panel("Recent events", [], recent)],
-      live: {},
+      live: { jobs: "unfinished" },
       update(update) {
         if (update.domain) domain = update.domain;
+        if (update.jobs) jobs = update.jobs;
         for (const run of update.runs ?? []) {
           const at = runs.findIndex((/** @type {any} */ known) => known.id === run.id);
           if (at >= 0) runs[at] = run;

@@ -3,7 +3,7 @@
 import { get, post, runPath } from "../api.js";
 import { Curves, groupsOf, nodeGroupsOf } from "../curves.js";
 import { announce, h, panel, put, stateMark, table } from "../dom.js";
-import { bytes, duration, eventText, number, percent, time, whyLost } from "../format.js";
+import { bytes, duration, eventText, number, percent, pushedFiles, time, whyLost } from "../format.js";
 import { drawFormation, epochAt, nodesOf } from "../formation.js";
 import { drawTimeline } from "../timeline.js";
 
@@ -47,6 +47,9 @@ class RunPage {
     this.log = h("div", { class: "log", id: "log", tabindex: "0", role: "group", "aria-label": "Log" });
     this.files = h("div", {}, h("p", { class: "muted pad" }, "Loading."));
     this.checkpoints = h("div", {});
+    /** Where files were pushed; shown when there are any. */
+    this.pushed = h("div", { id: "artifacts" });
+    this.artifacts = panel("Artifacts", [], this.pushed);
     /** The time or step of replay. @type {number | null} */
     this.at = null;
     this.slider = /** @type {HTMLInputElement} */ (h("input", { type: "range", min: 0, max: 1000, value: 1000, "aria-label": "Replay: place in time" }));
@@ -155,6 +158,7 @@ class RunPage {
     const shownStep = step ?? run.steps;
     this.place.textContent = axis.timed ? `${time(at)}, step ${number(shownStep)}` : `step ${number(shownStep)}`;
     this.drawLog(axis.timed);
+    this.drawArtifacts();
     this.curves.draw();
     this.nodes.draw();
   }
@@ -236,6 +240,15 @@ class RunPage {
       h("td", { class: "wrap" }, `${nodesOf(epoch).join(", ")}${epoch.ended ? `; ended: ${epoch.ended}` : ""}`)));
     put(this.log, h("table", {}, h("caption", { class: "hidden" }, "Log: the events of the run"),
       h("thead", {}, h("tr", {}, ["when", "event", "what"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.length ? rows.reverse() : old)));
+  }
+
+  /** Lists the files that were pushed, with the place of each. */
+  drawArtifacts() {
+    const pushed = pushedFiles(this.events);
+    this.artifacts.hidden = pushed.length === 0;
+    put(this.pushed, table("Artifacts", ["file", "~place", "#size", "SHA-256", "pushed"], pushed.map((file) => [
+      file.path, h("code", {}, file.url), file.size === null ? "–" : bytes(file.size),
+      h("code", { title: file.sha256 ?? undefined }, file.sha256?.slice(0, 12) ?? "–"), time(file.unix_ms)])));
   }
 
   async load() {
@@ -336,7 +349,7 @@ export default {
         page.nodes.grid,
         h("div", { class: "columns" },
           h("div", { class: "stack" }, panel("Log", [], page.log), panel("Configuration", [], config)),
-          h("div", { class: "stack" }, panel("Checkpoints", [], page.checkpoints), panel("Files", [], page.files))),
+          h("div", { class: "stack" }, panel("Checkpoints", [], page.checkpoints), panel("Files", [], page.files), page.artifacts)),
       ],
       live: { run: id, position: seen.join(".") },
       update: (update) => void page.update(update).catch((error) => console.warn(error.message)),

@@ -109,7 +109,7 @@ impl Feeder {
             // If it cannot be made, opening the file says why.
             let _made = file.parent().map(std::fs::create_dir_all);
         }
-        let source = Source::Search(SearchSource::new(search.to_owned()));
+        let source = Source::Search(Box::new(SearchSource::new(search.to_owned())));
         Some(Self::start_with(url, source, |warning| tracing::warn!("{warning}")))
     }
 }
@@ -151,7 +151,7 @@ impl FeederHandle {
 enum Source {
     Run(PathBuf),
     Journal { domain: String, journal: PathBuf },
-    Search(SearchSource),
+    Search(Box<SearchSource>),
 }
 
 /// The work of the thread.

@@ -194,7 +194,7 @@ fn trials_can_be_asked_for_by_state_node_budget_value_and_error() {
 
         let mut sql = connect(&place.url).unwrap();
         let mut rows = Vec::new();
-        let find = "select trial.id, trial.state, node, priority, budget, value.value, error from trial \
+        let find = "select trial.id, trial.state, node, priority, trial.budget, value.value, error from trial \
                     left join value on value.search = trial.search and value.trial = trial.id \
                     and value.name = 'accuracy' and value.budget = trial.budget order by trial.id";
         sql.query(find, &[], &mut |row| {

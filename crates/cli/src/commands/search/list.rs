@@ -1,12 +1,14 @@
 //! `phalanx search list`.
 
+use super::source::elsewhere;
 use super::{SEARCHES, search_failure};
+use crate::commands::ledger::{ledger_failure, ledger_of_searches};
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing};
 use clap::Args;
 use phalanx_search::core::record::SearchEnd;
 use phalanx_search_driver::list_searches;
-use phalanx_search_results::SearchFollower;
+use phalanx_search_results::{SearchFollower, SearchTable};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
   phalanx search list
   phalanx search list --output json")]
 pub(crate) struct ListArgs {
-    /// The directory with the searches; searches/ when not given.
+    /// The directory with the searches; searches/, and the searches of the ledger, when not given.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -24,6 +26,9 @@ pub(crate) struct ListArgs {
 struct Row {
     search: String,
     path: PathBuf,
+    /// The host and place of its files, if the ledger alone tells of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elsewhere: Option<String>,
     state: String,
     algorithm: String,
     trials: usize,
@@ -49,9 +54,10 @@ impl Render for Searches {
                 format!("{}/{}", row.trials, row.of),
                 row.front.to_string(),
                 row.hypervolume.map_or("-".to_owned(), |volume| format!("{volume:.4}")),
+                row.elsewhere.clone().unwrap_or_default(),
             ]
         });
-        listing(["search", "state", "algorithm", "trials", "front", "hypervolume"], rows)
+        listing(["search", "state", "algorithm", "trials", "front", "hypervolume", "elsewhere"], rows)
     }
 
     fn quiet(&self) -> String {
@@ -69,21 +75,50 @@ pub(super) fn state(end: Option<&SearchEnd>) -> String {
     }
 }
 
-pub(crate) fn run(args: &ListArgs, output: Output) -> Result<(), Failure> {
-    let root = args.dir.as_deref().unwrap_or(Path::new(SEARCHES));
-    let rows = list_searches(root).into_iter().map(|path| {
-        let follower = SearchFollower::open(&path).map_err(search_failure)?;
-        let table = follower.table();
-        Ok(Row {
-            search: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+impl Row {
+    fn new(search: String, path: PathBuf, table: &SearchTable) -> Self {
+        Self {
+            search,
+            path,
+            elsewhere: None,
             state: state(table.end()),
             algorithm: table.about().algorithm.clone(),
             trials: table.rows().len(),
             of: table.about().trials,
             front: table.front().trials.len(),
             hypervolume: table.hypervolume().last().map(|point| point.hypervolume),
-            path,
-        })
-    });
-    output.print(&Searches(rows.collect::<Result<_, Failure>>()?))
+        }
+    }
+}
+
+/// Searches of the ledger whose files are not among these.
+fn elsewhere_than(here: &[PathBuf]) -> Result<Vec<Row>, Failure> {
+    let Some(ledger) = ledger_of_searches(Path::new(SEARCHES)) else { return Ok(Vec::new()) };
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_missing| path.to_owned());
+    let here: Vec<PathBuf> = here.iter().map(|path| whole(path)).collect();
+    let mut rows = Vec::new();
+    for found in ledger.searches().map_err(ledger_failure)? {
+        if found.here && here.contains(&whole(&found.path)) {
+            continue;
+        }
+        if let Some(table) = ledger.search_table(&found).map_err(ledger_failure)? {
+            let place = elsewhere(&found);
+            rows.push(Row { elsewhere: Some(place), ..Row::new(found.search, found.path, &table) });
+        }
+    }
+    Ok(rows)
+}
+
+pub(crate) fn run(args: &ListArgs, output: Output) -> Result<(), Failure> {
+    let here = list_searches(args.dir.as_deref().unwrap_or(Path::new(SEARCHES)));
+    let mut rows = match args.dir {
+        Some(_) => Vec::new(),
+        None => elsewhere_than(&here)?,
+    };
+    for path in here {
+        let follower = SearchFollower::open(&path).map_err(search_failure)?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        rows.push(Row::new(name, path, follower.table()));
+    }
+    output.print(&Searches(rows))
 }

@@ -7,6 +7,7 @@ mod progress;
 mod replay;
 mod run;
 mod show;
+mod source;
 mod space;
 mod status;
 

@@ -1,12 +1,13 @@
 //! `phalanx search status`: the table of trials, also while it changes.
 
-use super::{Which, search_failure, short};
+use super::source::Source;
+use super::{Which, short};
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing_of};
 use crate::stop::StopSignals;
 use clap::Args;
 use phalanx_search_results::filter::select;
-use phalanx_search_results::{Filter, FilterError, SearchFollower, SearchTable, SortKey, TrialRow};
+use phalanx_search_results::{Filter, FilterError, SortKey, TrialRow};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(500);
   phalanx search status --where 'accuracy > 0.9 and params < 100000' --sort -accuracy --limit 10
 
 Names: trial, archid, model, state, node, rung, budget, seconds, error, parents, starts, times (queued, started, ended),
-every gene and every value.")]
+every gene and every value. A search whose directory is not here is looked for in the ledger (PHALANX_LEDGER).")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     which: Which,
@@ -86,7 +87,9 @@ impl Render for Trials {
 }
 
 impl StatusArgs {
-    fn view(&self, table: &SearchTable, filter: &Filter) -> Result<Trials, Failure> {
+    fn view(&self, source: &Source, filter: &Filter) -> Result<Trials, Failure> {
+        let table = source.table();
+        let from = source.elsewhere().map(|place| format!("\nfrom the ledger: its files are at {place}"));
         let mut rows = select(table, filter, &SortKey::parse_all(&self.sort)).map_err(filter_failure)?;
         rows.truncate(self.limit.unwrap_or(usize::MAX));
         let counts = table.counts();
@@ -95,10 +98,11 @@ impl StatusArgs {
             rows: rows.into_iter().cloned().collect(),
             objectives: table.about().objectives.iter().map(|objective| objective.name.clone()).collect(),
             counts: format!(
-                "{} of {} trials: {}",
+                "{} of {} trials: {}{}",
                 table.rows().len(),
                 table.about().trials,
-                counts.join(", ")
+                counts.join(", "),
+                from.unwrap_or_default()
             ),
         })
     }
@@ -112,25 +116,24 @@ fn filter_failure(error: FilterError) -> Failure {
 pub(crate) async fn run(args: &StatusArgs, output: Output) -> Result<(), Failure> {
     // A filter that cannot be understood is refused before anything is opened.
     let filter = Filter::parse(&args.filter).map_err(filter_failure)?;
-    let path = args.which.path()?;
-    let mut follower = SearchFollower::open(&path).map_err(search_failure)?;
+    let mut source = Source::open(&args.which)?;
     if !args.watch {
-        return output.print(&args.view(follower.table(), &filter)?);
+        return output.print(&args.view(&source, &filter)?);
     }
     let mut stops = StopSignals::new()?;
     let mut pace = tokio::time::interval(LOOK);
     let mut changed = true;
     loop {
-        if changed && !output.print_while_read(&args.view(follower.table(), &filter)?)? {
+        if changed && !output.print_while_read(&args.view(&source, &filter)?)? {
             return Ok(());
         }
-        if follower.table().end().is_some() {
+        if source.table().end().is_some() {
             return Ok(());
         }
         tokio::select! {
             _ = pace.tick() => {}
             () = stops.next() => return Ok(()),
         }
-        changed = follower.refresh().map_err(search_failure)? > 0;
+        changed = source.refresh()?;
     }
 }
