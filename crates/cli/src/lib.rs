@@ -9,6 +9,7 @@ mod commands;
 mod escape;
 mod exec_shim;
 mod failure;
+mod log_lines;
 mod output;
 mod own_program;
 mod paths;
@@ -116,7 +117,7 @@ fn start_logging(cli: &Cli) {
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(std::io::stderr)
+        .with_writer(log_lines::stderr)
         .with_ansi(terminal)
         .with_target(false)
         .finish();

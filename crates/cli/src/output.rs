@@ -55,6 +55,12 @@ impl Output {
     }
 }
 
+/// Says something to the user beside what a command prints. What comes from data is shown, not obeyed.
+pub(crate) fn say(line: &str) {
+    // Nobody who does not listen is worth an error.
+    drop(writeln!(std::io::stderr(), "{}", escape::one_line(line)));
+}
+
 /// Prints a line on standard output, or nothing for an empty text. A reader that went away is not
 /// an error.
 pub(crate) fn print_line(text: &str) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use phalanx_graph::layers::{self, LayersError};
 use phalanx_graph::onnx::{self, ImportOptions, OnnxError};
 use phalanx_graph::{Graph, Op, Weights, weights, zoo};
 use phalanx_types::{Class, Seed};
+use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
 
 /// Why a model could not be loaded.
@@ -90,6 +91,10 @@ fn find(config: &ModelConfig) -> Result<Found, ModelError> {
         }
         ModelFrom::Toml(path) => {
             let read = |source| ModelError::Read { path: path.clone(), source };
+            // Opening a pipe waits for a writer, and devices have no end.
+            if !std::fs::metadata(path).map_err(read)?.is_file() {
+                return Err(read(Error::new(ErrorKind::InvalidInput, "it is no regular file")));
+            }
             let text = std::fs::read_to_string(path).map_err(read)?;
             let wrong = |source| ModelError::Layers { path: path.clone(), source };
             let graph = layers::parse(&text).map_err(wrong)?;
@@ -118,4 +123,30 @@ pub(crate) fn first_weights(mut found: Found, config: &ModelConfig, seed: Seed) 
     weights::check(&found.graph, &all).map_err(|source| ModelError::Incomplete { source })?;
     found.weights = all;
     Ok(found)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn models_are_regular_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [pipe, PathBuf::from("/dev/zero")] {
+            for from in [ModelFrom::Toml(path.clone()), ModelFrom::Onnx(path.clone())] {
+                let (done, result) = mpsc::channel();
+                std::thread::spawn(move || done.send(find_model(&ModelConfig::new(from)).map(|_| ())));
+                let error = result.recv_timeout(Duration::from_secs(60)).expect("it hangs").unwrap_err();
+                assert!(
+                    matches!(error, ModelError::Read { .. } | ModelError::Onnx { .. }),
+                    "{}: {error}",
+                    path.display()
+                );
+            }
+        }
+    }
 }

@@ -38,6 +38,9 @@ struct Evaluated {
     accuracy: Option<f64>,
     metrics: BTreeMap<String, f64>,
     samples_per_s: f64,
+    /// Steps behind the model, if its file says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u64>,
     /// Steps that a model had behind it that is being trained, for the first samples and for the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<[u64; 2]>,
@@ -52,6 +55,7 @@ impl Render for Evaluated {
         rows.extend(self.accuracy.map(|x| ("accuracy", format!("{:.2} %", x * 100.0))));
         let others = self.metrics.iter().filter(|(name, _)| Some(*name) != self.accuracy_name.as_ref());
         rows.extend(others.map(|(name, value)| ("metric", format!("{name} {value:.6}"))));
+        rows.extend(self.step.map(|step| ("step", step.to_string())));
         rows.extend(self.steps.map(|steps| ("after step", step_text(steps))));
         rows.push(("samples/s", format!("{:.0}", self.samples_per_s)));
         summary(rows)
@@ -64,7 +68,8 @@ impl Render for Evaluated {
 
 pub(crate) async fn run(args: EvalArgs, output: Output) -> Result<(), Failure> {
     if !args.live.is_asked() {
-        let learned = args.learned.load()?;
+        let learned = args.learned.load(output)?;
+        args.learned.check_data(&args.data, &learned)?;
         return output.print(&evaluate(&args, &learned, None).await?);
     }
     let (formation, learned) = args.live.find(&args.learned).await?;
@@ -108,6 +113,7 @@ async fn evaluate(
         accuracy: found.accuracy,
         metrics: found.metrics,
         samples_per_s: found.samples as f64 / seconds,
+        step: learned.origin.step.filter(|_| formation.is_none()),
         steps,
         accuracy_name: found.accuracy_name,
     })

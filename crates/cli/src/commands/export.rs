@@ -27,6 +27,9 @@ pub(crate) struct ExportArgs {
 #[derive(Debug, Serialize)]
 struct Exported {
     model: String,
+    /// Steps behind the model, if its file says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u64>,
     files: Vec<PathBuf>,
     params_hash: String,
 }
@@ -54,10 +57,11 @@ pub(crate) fn run(args: ExportArgs, output: Output) -> Result<(), Failure> {
         let error = anyhow!("the weights and the ONNX model cannot both be {}", weights.display());
         return Err(Failure::usage(error).hint("give --safetensors and --onnx different names"));
     }
-    let learned = args.learned.load()?;
+    let learned = args.learned.load(output)?;
     trained::write(&learned, args.safetensors.as_deref(), args.onnx.as_deref())?;
     output.print(&Exported {
         model: learned.graph.name.clone(),
+        step: learned.origin.step,
         files: args.onnx.into_iter().chain(args.safetensors).collect(),
         params_hash: learned.params_hash(),
     })

@@ -3,7 +3,7 @@
 use crate::commands::train::train_failure;
 use crate::commands::trained::{self, model_failure, run_path};
 use crate::failure::Failure;
-use crate::output::{Output, Render, summary};
+use crate::output::{Output, Render, say, summary};
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_records::run_dir::{RunDirError, Status, Trained, is_run, read_run};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
   phalanx fuse runs/first --step 200 -o after-200.safetensors --output json
 
 Takes the newest checkpoint of a run that is finished, interrupted, failed or still running, of however many stages.
-The weights are named as in the model's state_dict.")]
+The weights are named as in the model's state_dict. A newest checkpoint that is damaged is refused: --step takes another.")]
 pub(crate) struct FuseArgs {
     /// The directory of the run.
     #[arg(value_name = "RUN_DIR")]
@@ -80,6 +80,9 @@ pub(crate) fn run(args: FuseArgs, output: Output) -> Result<(), Failure> {
     }
     check_places(&args)?;
     let Fused { model, step, stages } = fuse(&run, args.step).map_err(fuse_failure)?;
+    if output != Output::Quiet {
+        say(&format!("using step {step} of {}", run.display()));
+    }
     trained::write(&model, Some(&args.out), args.onnx.as_deref())?;
     output.print(&Report {
         state: read_run(&run).ok().map(|run| run.state.state),

@@ -3,7 +3,7 @@
 use crate::args::{DomainArgs, duration, start_failure};
 use crate::exec_shim;
 use crate::failure::Failure;
-use crate::output::{Output, Render};
+use crate::output::{Output, Render, say};
 use crate::own_program::own_program;
 use crate::stop::StopSignals;
 use anyhow::anyhow;
@@ -15,7 +15,6 @@ use phalanx_launch::{
 };
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -272,8 +271,7 @@ fn tell(notice: &LaunchNotice, output: Output) {
         }
         LaunchNotice::NodeLost { worker, node } => format!("lost: rank {worker} with node {node}"),
     };
-    // Standard error may be closed.
-    let _read = writeln!(std::io::stderr().lock(), "{line}");
+    say(&line);
 }
 
 fn told(failure: LaunchFailure) -> String {

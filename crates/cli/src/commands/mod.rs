@@ -8,6 +8,7 @@ pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod fuse;
 pub(crate) mod infer;
+mod inputs;
 pub(crate) mod job;
 pub(crate) mod launch;
 pub(crate) mod ledger;

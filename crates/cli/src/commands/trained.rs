@@ -1,7 +1,9 @@
 //! Flags that name a trained model and samples for it.
 
+use crate::commands::inputs;
 use crate::commands::train::{RUNS, train_failure};
 use crate::failure::Failure;
+use crate::output::{Output, say};
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_data::{Columns, DataError, Dataset, SourceSpec};
@@ -11,6 +13,7 @@ use phalanx_records::Blame;
 use phalanx_records::run_dir::{RUN_FILE, is_run};
 use phalanx_train::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
 use phalanx_train::{LoadOptions, TrainedModel, TrainedModelError};
+use phalanx_types::ByteSize;
 use std::path::{Path, PathBuf};
 
 /// Which model, and how it takes samples.
@@ -25,6 +28,12 @@ pub(crate) struct TrainedArgs {
     /// Take the model, the loss and what is done to samples from this run file.
     #[arg(long, value_name = "RUN.toml")]
     config: Option<PathBuf>,
+    /// Fail when something newer in the run is damaged, instead of using what is whole with a warning.
+    #[arg(long)]
+    strict: bool,
+    /// Use the run's model and data also if their files are not those it was trained with.
+    #[arg(long)]
+    changed_inputs: bool,
 }
 
 /// What `zoo:NAME` or the name of a file stands for.
@@ -49,7 +58,56 @@ pub(crate) fn run_path(said: &Path) -> PathBuf {
 }
 
 impl TrainedArgs {
-    pub(crate) fn load(&self) -> Result<TrainedModel, Failure> {
+    /// Loads the model, says which step it is of, and warns of what is newer but damaged.
+    pub(crate) fn load(&self, output: Output) -> Result<TrainedModel, Failure> {
+        // Weights that training began with do not matter any more.
+        self.check_inputs(|key| matches!(key, "model.onnx" | "model.toml"))?;
+        let learned = self.load_silently()?;
+        let place = self.path();
+        for damage in &learned.origin.damage {
+            if self.strict {
+                let error = anyhow!("{damage}").context(format!("the run in {} is damaged", place.display()));
+                return Err(
+                    Failure::work(error).hint("without --strict the newest step that is whole is used")
+                );
+            }
+            say(&format!("warning: {damage}"));
+        }
+        if let Some(step) = learned.origin.step.filter(|_| output != Output::Quiet) {
+            say(&format!("using step {step} of {}", place.display()));
+        }
+        Ok(learned)
+    }
+
+    /// The run whose files the model is made from, if it is one's.
+    fn run(&self) -> Option<PathBuf> {
+        if self.config.is_some() {
+            return None;
+        }
+        let path = self.path();
+        let run = if is_run(&path) { Some(path.as_path()) } else { path.parent().and_then(Path::parent) };
+        run.filter(|run| is_run(run)).map(Path::to_owned)
+    }
+
+    /// Refuses files of the run under these keys that are not what they were when it was trained.
+    fn check_inputs(&self, keys: impl Fn(&str) -> bool) -> Result<(), Failure> {
+        match self.run() {
+            Some(run) if !self.changed_inputs => inputs::check(&run, keys),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses data of the run that have changed, where they are used.
+    pub(crate) fn check_data(&self, data: &DataArgs, learned: &TrainedModel) -> Result<(), Failure> {
+        if data.data.is_some() {
+            return Ok(());
+        }
+        let validates = learned.config.as_ref().is_some_and(|config| config.data.valid.is_some());
+        let section = if validates { "data.valid." } else { "data.train." };
+        self.check_inputs(|key| key.starts_with(section))
+    }
+
+    fn load_silently(&self) -> Result<TrainedModel, Failure> {
         let config = self.config.as_ref().map(|path| run_config(path)).transpose()?;
         let model = self.model.as_deref().map(model_from).transpose()?.map(ModelConfig::new);
         TrainedModel::load(&run_path(&self.trained), LoadOptions { model, config }).map_err(model_failure)
@@ -134,6 +192,9 @@ pub(crate) struct DataArgs {
     /// Compute threads; all cores when not given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
+    /// The most memory that opening the samples may take, such as 8GiB; half of the machine's when not given.
+    #[arg(long, value_name = "SIZE")]
+    limit: Option<ByteSize>,
 }
 
 impl DataArgs {
@@ -177,15 +238,18 @@ impl DataArgs {
         let data = learned.config.as_ref().map(|config| &config.data);
         // What a model learned from a stream may be gone.
         let train = |data: &'_ phalanx_train::config::DataConfig| data.stream.is_none();
-        let usual = data.and_then(|data| data.valid.as_ref().or(Some(&data.train).filter(|_| train(data))));
+        let usual = data.and_then(|data| {
+            let usual = data.valid.as_ref().or(Some(&data.train).filter(|_| train(data)));
+            usual.map(|usual| data.limited(usual))
+        });
         let mut spec = match (&self.data, usual) {
             (None, None) => {
                 return Err(Failure::usage(anyhow!("which data?"))
                     .hint("name a file: phalanx eval MODEL digits.npz --x x_test --y y_test"));
             }
-            (None, Some(usual)) => usual.clone(),
+            (None, Some(usual)) => usual,
             (Some(file), Some(usual)) => {
-                SourceSpec { file: file.clone(), format: None, labels_file: None, ..usual.clone() }
+                SourceSpec { file: file.clone(), format: None, labels_file: None, ..usual }
             }
             (Some(file), None) => SourceSpec::file(file),
         };
@@ -194,6 +258,7 @@ impl DataArgs {
             [one] => spec.x = Some(Columns::One(one.clone())),
             many => spec.x = Some(Columns::Many(many.to_vec())),
         }
+        spec.limit = self.limit.or(spec.limit);
         Ok(spec)
     }
 }

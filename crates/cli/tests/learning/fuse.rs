@@ -111,6 +111,12 @@ fn what_is_damaged_or_not_there_yet_is_told() {
     std::fs::write(&file, &whole).unwrap();
     let manifest = newest.join("manifest.json");
     let mut told = read_json(&manifest);
+    std::fs::write(&manifest, told.to_string()).unwrap();
+    let said = sandbox.fails(1, &["fuse", "run", "--force"]);
+    assert!(said.contains("the checkpoint is damaged"), "{said}");
+    // Nor its checksum, as in manifests of before there were any.
+    (told["version"], told["checksum"]) = (1.into(), serde_json::Value::Null);
+    told.as_object_mut().unwrap().remove("checksum");
     told["files"].as_array_mut().unwrap().retain(|file| file["name"] != "replica0-stage1.safetensors");
     std::fs::write(&manifest, told.to_string()).unwrap();
     let said = sandbox.fails(1, &["fuse", "run", "--force"]);

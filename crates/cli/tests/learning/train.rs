@@ -3,6 +3,7 @@
 mod after;
 mod contract;
 mod disturbed;
+mod files;
 mod library;
 mod plots;
 mod same;

@@ -11,7 +11,7 @@ use phalanx_data::{Batch, Columns, Dataset, SourceSpec};
 use phalanx_fabric::NodeKind;
 use phalanx_infer::{EdgeNode, InferError, InferenceHandle};
 use phalanx_records::{PredictionFormat, Predictions};
-use phalanx_types::{DType, Parcel, Tensor};
+use phalanx_types::{ByteSize, DType, Parcel, Tensor};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,9 @@ pub(crate) struct InferArgs {
     /// Samples in each request; several nodes share the requests.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     batch: u64,
+    /// The most memory that opening the samples may take, such as 8GiB; half of the machine's when not given.
+    #[arg(long, value_name = "SIZE")]
+    limit: Option<ByteSize>,
     /// How long to look for a node that serves the model.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     patience: Duration,
@@ -123,7 +126,7 @@ pub(crate) async fn run(args: InferArgs, output: Output) -> Result<(), Failure> 
 }
 
 fn open(args: &InferArgs) -> Result<Dataset, Failure> {
-    let mut spec = SourceSpec::file(&args.data);
+    let mut spec = SourceSpec { limit: args.limit, ..SourceSpec::file(&args.data) };
     spec.x = match args.x.as_slice() {
         [] => None,
         [one] => Some(Columns::One(one.clone())),

@@ -13,7 +13,7 @@ use phalanx_types::{ByteSize, NodeId, Resources};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
 
 #[derive(Debug, Serialize)]
@@ -275,8 +275,7 @@ impl Measuring<'_> {
 
     fn say(&self, line: &str) {
         if !self.silent {
-            // Nobody who does not listen is worth an error.
-            drop(writeln!(std::io::stderr(), "{line}"));
+            crate::output::say(line);
         }
     }
 }

@@ -39,6 +39,9 @@ struct Predicted {
     file: PathBuf,
     samples: usize,
     shape: Vec<usize>,
+    /// Steps behind the model, if its file says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u64>,
     /// Steps that a model had behind it that is being trained, for the first samples and for the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<[u64; 2]>,
@@ -51,6 +54,7 @@ impl Render for Predicted {
             ("samples", self.samples.to_string()),
             ("shape", format!("{:?}", self.shape)),
         ];
+        rows.extend(self.step.map(|step| ("step", step.to_string())));
         rows.extend(self.steps.map(|steps| ("after step", step_text(steps))));
         summary(rows)
     }
@@ -65,18 +69,22 @@ pub(crate) async fn run(args: PredictArgs, output: Output) -> Result<(), Failure
         Failure::usage(anyhow!("cannot tell how to write {}", args.out.display()))
             .hint("give a name that ends in .npz, .npy, .csv or .safetensors")
     })?;
-    let (all, steps) = if args.live.is_asked() {
+    let (all, step, steps) = if args.live.is_asked() {
         let (formation, learned) = args.live.find(&args.learned).await?;
         let predicted = predict(&args, &learned, Some(&formation)).await;
         formation.leave().await;
-        predicted?
+        let (all, steps) = predicted?;
+        (all, None, steps)
     } else {
-        predict(&args, &args.learned.load()?, None).await?
+        let learned = args.learned.load(output)?;
+        args.learned.check_data(&args.data, &learned)?;
+        let (all, steps) = predict(&args, &learned, None).await?;
+        (all, learned.origin.step, steps)
     };
     all.write(&args.out, form)
         .with_context(|| format!("could not write {}", args.out.display()))
         .map_err(Failure::infrastructure)?;
-    output.print(&Predicted { file: args.out, samples: all.samples(), shape: all.shape(), steps })
+    output.print(&Predicted { file: args.out, samples: all.samples(), shape: all.shape(), step, steps })
 }
 
 /// What a model here says, or one where it is being trained; then also after which steps.

@@ -1,6 +1,7 @@
 //! `phalanx run resume`.
 
 use super::run_path;
+use crate::commands::inputs;
 use crate::commands::train::{Who, start, train_failure};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -28,6 +29,9 @@ pub(crate) struct ResumeArgs {
     /// Compute threads; as the run was told when not given. Results do not depend on it.
     #[arg(long, allow_negative_numbers = true)]
     threads: Option<i64>,
+    /// Go on also if files of the model or the data are not those that the run began with.
+    #[arg(long)]
+    changed_inputs: bool,
     #[command(flatten)]
     who: Who,
 }
@@ -43,6 +47,11 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
         numbers.into_iter().filter_map(|(flag, key, n)| Some(Override::flag(flag, key, n?))).collect();
     said.extend(args.who.overrides());
     let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(train_failure)?;
+    if args.changed_inputs {
+        inputs::record_anew(dir.path(), &file.config)?;
+    } else {
+        inputs::check(dir.path(), |_| true)?;
+    }
     let compute = Compute::cpu(file.config.threads());
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     if args.epochs.is_some() || args.steps.is_some() {

@@ -6,7 +6,8 @@ use crate::commands::train::train_failure;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use clap::Args;
-use phalanx_records::run_dir::{Best, RUN_FILE, RunInfo, newest_checkpoint, read_run};
+use phalanx_records::run_dir::{Best, RUN_FILE, RunInfo, newest_usable, read_run};
+use phalanx_train::Damage;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -23,6 +24,9 @@ struct Shown {
     run: RunInfo,
     /// The step of the newest checkpoint.
     checkpoint: Option<u64>,
+    /// Newer checkpoints that cannot be used, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damaged: Vec<String>,
     best: Option<Best>,
     /// The resolved run file.
     config: String,
@@ -53,6 +57,7 @@ impl Render for Shown {
             )
         }));
         rows.extend(self.checkpoint.map(|step| ("checkpoint", format!("step {step}"))));
+        rows.extend(self.damaged.iter().map(|damage| ("damaged", damage.clone())));
         rows.extend(state.params_hash.iter().map(|hash| ("parameters", hash.clone())));
         format!("{}\n\n{}", summary(rows), self.config)
     }
@@ -66,8 +71,12 @@ pub(crate) fn run(args: ShowArgs, output: Output) -> Result<(), Failure> {
     let path = run_path(&args.run);
     let run = read_run(&path).map_err(train_failure)?;
     // A run that has none yet, or cannot be read to the last bit, is shown without.
-    let newest = newest_checkpoint(&path).ok().map(|(checkpoint, _)| checkpoint.manifest);
+    let (newest, damaged) = match newest_usable(&path) {
+        Ok((checkpoint, unusable)) => (Some(checkpoint.manifest), unusable),
+        Err(_) => (None, Vec::new()),
+    };
+    let damaged: Vec<String> = damaged.into_iter().map(|wrong| Damage::from(wrong).to_string()).collect();
     let config = std::fs::read_to_string(path.join(RUN_FILE)).unwrap_or_default();
     let (checkpoint, best) = (newest.as_ref().map(|m| m.step), newest.and_then(|m| m.best));
-    output.print(&Shown { run, checkpoint, best, config })
+    output.print(&Shown { run, checkpoint, damaged, best, config })
 }

@@ -8,6 +8,7 @@ pub(crate) use go::train_failure;
 
 use crate::args::DomainArgs;
 use crate::commands::artifacts::place_of_finished;
+use crate::commands::inputs;
 use crate::commands::metrics::{MetricsArgs, RunSource};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -165,6 +166,7 @@ pub(crate) async fn start(
     if let Some(summary) = Summary::of_finished(&dir, task.plan(), task.validates()) {
         return nothing_left(summary, output);
     }
+    inputs::record(dir.path(), task.config())?;
     let numbers = who.metrics.is_wanted().then(RunSource::default);
     let server = who.metrics.serve(numbers.clone().unwrap_or_default()).await?;
     let watch = Watch::new(output, numbers);
@@ -196,5 +198,12 @@ fn same_run(path: &Path, config: &RunConfig) -> Result<RunDir, Failure> {
                 "give another --run-dir, or `phalanx run resume {path}` to go on with it as it was"
             )));
     }
-    RunDir::open(path).map_err(train_failure)
+    let dir = RunDir::open(path).map_err(train_failure)?;
+    inputs::check(path, |_| true).map_err(|failure| {
+        let place = path.display();
+        failure.hint(format!(
+            "put the file back, or `phalanx run resume {place} --changed-inputs` to use it as it is"
+        ))
+    })?;
+    Ok(dir)
 }

@@ -1,6 +1,7 @@
 //! What people see of a run: a bar on a terminal, else a line every few seconds.
 
 use crate::commands::metrics::RunSource;
+use crate::escape;
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use phalanx_ledger::{Feeder, FeederHandle};
@@ -78,8 +79,10 @@ impl Watch {
         if self.silent {
             return;
         }
+        // Names of nodes and reasons of failures come from others.
+        let line = escape::one_line(line);
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(&*line),
             // Nobody who does not listen is worth an error.
             None => drop(writeln!(std::io::stderr(), "{line}")),
         }
@@ -106,7 +109,7 @@ impl Watch {
         match &self.bar {
             Some(bar) => {
                 bar.set_position(record.step);
-                bar.set_message(state);
+                bar.set_message(escape::one_line(&state).into_owned());
             }
             None => {
                 self.said = Instant::now();
