@@ -194,6 +194,11 @@ fn errors_of_settings_name_their_field() {
     ] {
         assert_eq!(error(&with(section)), why, "{section}");
     }
+}
+
+#[test]
+fn files_without_what_they_need_are_refused() {
+    let text = with_layers("", "{ type = 'relu' }");
     let twice = "[model]\nlayer = [{ type = 'relu' }]\nzoo = 'mlp'";
     assert_eq!(error(twice), "s.toml:2: `layer` and `zoo` exclude each other");
     let without = text.replace("input = [4]", "");
