@@ -82,6 +82,7 @@ class _Told:
     algorithm: Optional[str]
     seed: Optional[int]
     workers: Optional[int]
+    data: Optional[str]
 
 
 def run(
@@ -93,6 +94,7 @@ def run(
     algorithm: Optional[str] = None,
     seed: Optional[int] = None,
     workers: Optional[int] = None,
+    data: Optional[_Path] = None,
     directory: Optional[_Path] = None,
     allow_exec: bool = False,
     progress: _Progress = None,
@@ -101,8 +103,8 @@ def run(
 
     ``file`` is a search file, or a space that comes with Phalanx, such as ``"ready:cnn"``. Candidates are trained by
     ``local`` nodes that this call starts, or by the ``nodes`` of a domain. ``trials``, ``algorithm``, ``seed`` and
-    ``workers``, how many are trained at once, stand in the place of what the file says. If the trials are programs,
-    ``allow_exec`` lets local nodes run them.
+    ``workers``, how many are trained at once, stand in the place of what the file says. ``data`` is the directory with
+    the data of a space that comes with Phalanx. If the trials are programs, ``allow_exec`` lets local nodes run them.
 
     ``progress`` is a function that is called with a dict whenever there is news, or whether a line shows it; in a
     terminal and a notebook one does. Ctrl-C ends the search and gives what was found until then. Everything is recorded
@@ -116,7 +118,7 @@ def run(
         if value is not None and value < 1:
             raise InputError(f"`{name}` must be at least 1")
     where = None if directory is None else os.fspath(directory)
-    told = _Told(os.fspath(file), where, place, allow_exec, trials, algorithm, seed, workers)
+    told = _Told(os.fspath(file), where, place, allow_exec, trials, algorithm, seed, workers, None if data is None else os.fspath(data))
     search = _phalanx.NodeSearch(told)
     line = _Line(sys.stderr) if progress is True or (progress is None and is_watched()) else None
     show = progress if callable(progress) else line.show if line is not None else None

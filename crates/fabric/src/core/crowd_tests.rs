@@ -12,7 +12,7 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 const MIB: u64 = 1 << 20;
 
 fn id(number: usize) -> NodeId {
-    NodeId::new(&format!("n{number:05}")).unwrap()
+    NodeId::new(format!("n{number:05}")).unwrap()
 }
 
 fn status(number: usize, version: u64) -> NodeStatus {

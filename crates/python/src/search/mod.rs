@@ -17,7 +17,7 @@ use crate::errors::Failure;
 use crate::train::json;
 use phalanx_search::core::control::{Candidates, Described, SearchCommand, SearchCore as Core, SearchEvent};
 use phalanx_search::core::pareto;
-use phalanx_search::core::record::{SearchEnd, SearchRecord, TrialId};
+use phalanx_search::core::record::{SearchRecord, TrialId};
 use phalanx_search::core::space::{Genes, Space};
 use phalanx_search_driver::{RESULTS, SearchDir, SearchError, is_search};
 use phalanx_search_results::{EventLine, ResultsWriter, SearchAbout, SearchTable};
@@ -201,7 +201,7 @@ impl Searching {
         }
         let mut table = SearchTable::new(about.clone());
         past.iter().try_for_each(|line| table.apply(line)).map_err(|error| failed(error.into()))?;
-        let records: Vec<SearchRecord> = records(past, about.trials);
+        let records: Vec<SearchRecord> = past.into_iter().map(|line| line.record).collect();
         let algorithm = told.algorithm()?;
         let core = Core::restore(told.config(&about), about.space.clone(), algorithm, candidates, &records);
         Ok(Self { core: core.map_err(|error| failed(error.into()))?, table, dir })
@@ -245,16 +245,6 @@ impl Searching {
         let applied = lines.iter().try_for_each(|line| self.table.apply(line));
         applied.map_err(|error| Failure::search(&error.into()))
     }
-}
-
-/// What the core is restored from. A search that is finished and shall go further has not ended.
-fn records(past: Vec<EventLine>, trials: u64) -> Vec<SearchRecord> {
-    let proposed = |line: &&EventLine| matches!(line.record, SearchRecord::TrialProposed { .. });
-    let goes_further = (past.iter().filter(proposed).count() as u64) < trials;
-    let is_end =
-        |record: &SearchRecord| matches!(record, SearchRecord::SearchEnded { end: SearchEnd::Finished });
-    let records = past.into_iter().map(|line| line.record);
-    records.filter(|record| !(goes_further && is_end(record))).collect()
 }
 
 /// Candidates of which a Python function knows the cheap values.

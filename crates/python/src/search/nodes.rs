@@ -54,6 +54,8 @@ pub(crate) struct SearchInput {
     algorithm: Option<String>,
     seed: Option<u64>,
     workers: Option<usize>,
+    /// Where the data of a ready search file is.
+    data: Option<PathBuf>,
 }
 
 /// A search on nodes that goes on in the background. It is asked to stop when this value goes away.
@@ -143,6 +145,7 @@ impl NodeSearch {
             algorithm: search.algorithm,
             seed: search.seed,
             workers: search.workers,
+            data: search.data,
         };
         let told = SearchPlan::load(&search.file, &name, &said).map_err(failed)?;
         let nodes = search.placement;

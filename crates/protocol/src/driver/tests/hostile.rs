@@ -72,7 +72,7 @@ fn a_member_may_name_any_step_without_ending_the_driver() {
                 run.says("a", said);
                 run.on(DriverEvent::Tick);
                 run.on(DriverEvent::NodeDown { node: node("a"), loss: LostReason::Replaced });
-                run.now = run.now + Duration::from_secs(60);
+                run.now += Duration::from_secs(60);
                 run.on(DriverEvent::Tick);
             }
         }
