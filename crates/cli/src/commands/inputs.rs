@@ -22,7 +22,7 @@ pub(crate) fn record(run: &Path, config: &RunConfig) -> Result<(), Failure> {
 
 /// Records the inputs as they are now.
 pub(crate) fn record_anew(run: &Path, config: &RunConfig) -> Result<(), Failure> {
-    let files: Vec<_> = config.files().into_iter().filter(|(_, path)| !path.as_os_str().is_empty()).collect();
+    let files = config.files();
     complete(run, Inputs::look(&files).map_err(train_failure)?)
 }
 

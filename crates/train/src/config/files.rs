@@ -4,7 +4,7 @@ use super::{ModelFrom, RunConfig};
 use std::path::Path;
 
 impl RunConfig {
-    /// The files and folders of a run, each with the key that names it.
+    /// The files and folders of a run, each with the key that names it. Samples of a stream or from memory are in none.
     pub fn files(&self) -> Vec<(&'static str, &Path)> {
         let model = match &self.model.from {
             ModelFrom::Onnx(path) => Some(("model.onnx", path)),
@@ -21,6 +21,7 @@ impl RunConfig {
             [Some(("data.valid.file", &valid.file)), labels]
         });
         let all = [model, weights].into_iter().chain(train).chain(valid.into_iter().flatten());
-        all.flatten().map(|(key, path)| (key, path.as_path())).collect()
+        let named = all.flatten().map(|(key, path)| (key, path.as_path()));
+        named.filter(|(_, path)| !path.as_os_str().is_empty()).collect()
     }
 }

@@ -140,76 +140,43 @@ echo "{\"near\": $(( $1 * $1 + $2 )), \"far\": $(( $1 + $2 ))}"; fi
     assert!(failed > 0 && others > 0, "{failed} failed, {others} did not");
 }
 
-/// The file of the search with something else in it.
-fn with(sandbox: &Sandbox, part: &str, by: &str) {
+/// Searches with a program that fails where the first gene is below 5, and with these settings in `[search]`. The search
+/// must finish, and every trial that fails must say this.
+fn some_trials_fail(settings: &str, script: &str, trials: u64, why: &str) {
+    let sandbox = sandbox();
+    program(&sandbox, &format!("{script}\necho \"{{\\\"near\\\": $1, \\\"far\\\": $2}}\""));
     let path = sandbox.path().join("search.toml");
     let text = std::fs::read_to_string(&path).unwrap();
-    assert!(text.contains(part), "{part}");
-    std::fs::write(path, text.replace(part, by)).unwrap();
+    assert!(text.contains("trials = 20"), "{text}");
+    let settings = format!("trials = {trials}\nearly_failures = 0\n{settings}");
+    std::fs::write(path, text.replace("trials = 20", &settings)).unwrap();
+    let searched = sandbox.json(&[&RUN[..], &["json"]].concat());
+    assert_eq!(
+        (&searched["end"]["state"], &searched["trials"]),
+        (&"finished".into(), &trials.into()),
+        "{searched}"
+    );
+    let failed = sandbox.json(&["search", "status", "--where", "state = failed", "--output", "json"]);
+    let failed = failed.as_array().unwrap();
+    assert!(!failed.is_empty(), "{searched}");
+    assert!(failed.iter().all(|trial| trial.to_string().contains(why)), "{failed:?}");
 }
 
 #[test]
 fn a_program_that_never_ends_fails_its_trial_and_the_search_goes_on() {
-    let sandbox = sandbox();
-    // Every candidate whose x is below 5 sleeps for ever.
-    let script = r#"
-if [ "$1" -lt 5 ]; then exec sleep 100000; fi
-echo "{\"near\": $1, \"far\": $2}"
-"#;
-    program(&sandbox, script);
-    with(&sandbox, "trials = 20", "trials = 8\nearly_failures = 0\ndeadline = \"2s\"");
-    let searched = sandbox.json(&[&RUN[..], &["json"]].concat());
-    assert_eq!(
-        (&searched["end"]["state"], &searched["trials"]),
-        (&"finished".into(), &8.into()),
-        "{searched}"
-    );
-    let failed = sandbox.json(&["search", "status", "--where", "state = failed", "--output", "json"]);
-    let failed = failed.as_array().unwrap();
-    assert!(!failed.is_empty(), "{searched}");
-    assert!(failed.iter().all(|trial| trial.to_string().contains("deadline of 2s")), "{failed:?}");
+    let script = r#"if [ "$1" -lt 5 ]; then exec sleep 100000; fi"#;
+    some_trials_fail("deadline = \"2s\"", script, 8, "deadline of 2s");
 }
 
 #[test]
 fn a_solution_that_cannot_be_taken_in_fails_its_trial_and_the_search_goes_on() {
-    let sandbox = sandbox();
-    // Candidates whose x is below 5 leave a run file in their directory that is none.
-    let script = r#"
-if [ "$1" -lt 5 ]; then echo "no run file" > "$(dirname "$PHALANX_TRIAL")/run.toml"; fi
-echo "{\"near\": $1, \"far\": $2}"
-"#;
-    program(&sandbox, script);
-    with(&sandbox, "trials = 20", "trials = 8\nearly_failures = 0");
-    let searched = sandbox.json(&[&RUN[..], &["json"]].concat());
-    assert_eq!(
-        (&searched["end"]["state"], &searched["trials"]),
-        (&"finished".into(), &8.into()),
-        "{searched}"
-    );
-    let failed = sandbox.json(&["search", "status", "--where", "state = failed", "--output", "json"]);
-    let failed = failed.as_array().unwrap();
-    assert!(!failed.is_empty(), "{searched}");
-    assert!(failed.iter().all(|trial| trial.to_string().contains("could not be taken in")), "{failed:?}");
+    // A run file in the trial's directory that is none.
+    let script = r#"if [ "$1" -lt 5 ]; then echo "no run file" > "$(dirname "$PHALANX_TRIAL")/run.toml"; fi"#;
+    some_trials_fail("", script, 8, "could not be taken in");
 }
 
 #[test]
 fn a_trial_whose_nodes_are_lost_is_begun_again_as_often_as_the_search_file_says() {
-    let sandbox = sandbox();
-    // Candidates whose x is below 5 kill their node.
-    let script = r#"
-if [ "$1" -lt 5 ]; then kill -KILL $PPID; exec sleep 100000; fi
-echo "{\"near\": $1, \"far\": $2}"
-"#;
-    program(&sandbox, script);
-    with(&sandbox, "trials = 20", "trials = 6\nearly_failures = 0\nretries = 1");
-    let searched = sandbox.json(&[&RUN[..], &["json"]].concat());
-    assert_eq!(
-        (&searched["end"]["state"], &searched["trials"]),
-        (&"finished".into(), &6.into()),
-        "{searched}"
-    );
-    let failed = sandbox.json(&["search", "status", "--where", "state = failed", "--output", "json"]);
-    let failed = failed.as_array().unwrap();
-    assert!(!failed.is_empty(), "{searched}");
-    assert!(failed.iter().all(|trial| trial.to_string().contains("after 2 attempts")), "{failed:?}");
+    let script = r#"if [ "$1" -lt 5 ]; then kill -KILL $PPID; exec sleep 100000; fi"#;
+    some_trials_fail("retries = 1", script, 6, "after 2 attempts");
 }
