@@ -162,6 +162,10 @@ impl Viewer {
             if !runs.is_empty() {
                 update.insert("runs".to_owned(), runs.into());
             }
+            if changed.iter().any(|dir| !dir.is_dir()) {
+                // A run that was removed has no summary: listings are read anew without it.
+                update.insert("reload".to_owned(), true.into());
+            }
         }
         if let Some((id, dir)) = self.wish.run.clone()
             && (self.first || self.anew || changed.contains(&dir))

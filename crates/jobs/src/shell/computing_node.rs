@@ -114,7 +114,7 @@ pub struct ComputingNode {
     started: bool,
 }
 
-type Fetched = (RunKey, Option<Parcel>);
+type Fetched = (RunKey, Result<Parcel, IntakeError>);
 /// A solution of another job of a session: held here now, or not to be had, and then whether its node has lost it.
 type Arrived = ((SessionId, JobId), Result<BlobId, bool>);
 
@@ -255,7 +255,12 @@ impl ComputingNode {
                 () = self.executor.happened() => {}
                 Some((key, payload)) = self.fetched.1.recv() => {
                     let now = self.fabric.now();
-                    self.decide(|core, out| core.on_fetched(now, key, payload, out));
+                    self.decide(|core, out| match payload {
+                        Err(error @ (IntakeError::TooLarge { .. } | IntakeError::Impossible)) => {
+                            core.on_too_large(key, format!("the payload was not taken: {error}"));
+                        }
+                        payload => core.on_fetched(now, key, payload.ok(), out),
+                    });
                 }
                 Some(((session, input), result)) = self.arrived.1.recv() => {
                     let now = self.fabric.now();
@@ -477,9 +482,9 @@ impl ComputingNode {
         let (intake, done) = (self.intake.clone(), self.fetched.0.clone());
         tokio::spawn(async move {
             let payload = intake.fetch(&peer, head, blob).await;
-            let payload = payload
-                .inspect_err(|error| tracing::warn!(main = %peer.id(), job = %key.lease, %error, "payload not fetched"))
-                .ok();
+            let payload = payload.inspect_err(
+                |error| tracing::warn!(main = %peer.id(), job = %key.lease, %error, "payload not fetched"),
+            );
             // The node may have stopped meanwhile.
             let _stopped = done.send((key, payload)).await;
         });

@@ -171,9 +171,11 @@ fn a_wrong_label_is_told_when_it_is_read() {
     let shown = sandbox.json(&["run", "show", "run", "--output", "json"]);
     assert_eq!((&shown["state"], shown["checkpoint"].as_u64()), (&"failed".into(), Some(5)), "{shown}");
     assert!(said.contains(shown["reason"].as_str().unwrap()), "{shown} {said}");
-    // With a valid label the run continues.
+    // With a valid label the run continues, once the user says that the file has changed.
     one_wrong_label_of_many(&sandbox, "data.safetensors", 2.0);
-    sandbox.json(&["run", "resume", "run", "--output", "json"]);
+    let said = sandbox.fails(2, &["run", "resume", "run"]);
+    assert!(said.contains("data.safetensors") && said.contains("--changed-inputs"), "{said}");
+    sandbox.json(&["run", "resume", "run", "--changed-inputs", "--output", "json"]);
     assert_eq!(super::losses(&run).len(), 12);
 }
 

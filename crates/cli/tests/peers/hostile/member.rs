@@ -169,7 +169,8 @@ fn not_there(bulk: &mut Raw<Box<dyn Wire>>, transfer: u64, len: u64) -> u64 {
     transfer
 }
 
-/// A job whose payload is announced with more bytes than any machine has.
+/// Jobs whose payloads are announced with more bytes than any machine has, which fail before anything is fetched, and
+/// one that would fit, but never comes whole.
 fn endless_blob(target: &Target) {
     for (i, len) in [1u64 << 40, u64::MAX, 1 << 30].into_iter().enumerate() {
         let id = format!("rude-blob-{i}");
@@ -186,6 +187,16 @@ fn endless_blob(target: &Target) {
             FrameKind::Jobs,
             &ToWorker::Dispatch(Dispatch { epoch, number: 1, offers, ..Default::default() }),
         );
+        if len > 1 << 30 {
+            let failed = |answer: &FromWorker| match answer {
+                FromWorker::Report(report) => {
+                    report.done.iter().any(|done| matches!(done.result, DoneResult::Failed { .. }))
+                }
+                FromWorker::Join(_) => false,
+            };
+            raw.read_where(FrameKind::Jobs, failed);
+            continue;
+        }
         let mut bulk = bulk(target, &id, &welcome);
         let asks = |m: &BulkMessage| matches!(m, BulkMessage::Get { .. } | BulkMessage::Borrow { .. });
         let transfer = match bulk.read_where(FrameKind::Bulk, asks) {

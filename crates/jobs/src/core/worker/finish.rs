@@ -4,6 +4,7 @@ use super::dispatch::forget;
 use super::{HandlerEnd, LeaseState, RunKey, WorkerCommand, WorkerCore};
 use phalanx_types::{Outbox, Parcel, Time};
 use phalanx_wire::jobs::{Done, DoneResult, Progress};
+use phalanx_wire::reason::FailReason;
 
 impl WorkerCore {
     /// A large payload arrived, or could not be had: then the lease goes back.
@@ -26,6 +27,20 @@ impl WorkerCore {
         };
         lease.state = LeaseState::Fetching { payload: Some(payload) };
         self.complete(now, &[key], out);
+    }
+
+    /// The payload of a lease is larger than this node may take in: the attempt has failed, and another node may try.
+    pub fn on_too_large(&mut self, key: RunKey, message: String) {
+        let Some(session) = self.sessions.get_mut(&key.session) else { return };
+        let Some(lease) = session.lease_mut(key.lease) else { return };
+        if !matches!(lease.state, LeaseState::Fetching { payload: None }) {
+            return;
+        }
+        let result = DoneResult::Failed { reason: FailReason::Handler { message }, retry: true };
+        let done = Done { lease: key.lease, result, run_micros: 0 };
+        lease.state = LeaseState::Done(done.clone());
+        session.report.done.push(done);
+        session.dirty = true;
     }
 
     /// A handler tells how far it is.

@@ -491,6 +491,18 @@ fn a_large_payload_is_fetched_before_the_job_starts() {
 }
 
 #[test]
+fn a_payload_that_is_too_large_for_the_node_fails_with_the_reason() {
+    let mut worker = Worker::new();
+    worker.offer(1, ONE_CORE, vec![large(l(1, 1))]);
+    let out = worker.feed(|core, _now, _out| core.on_too_large(key(1, l(1, 1)), "40 GiB".to_owned()));
+    assert_eq!(out, []);
+    let reason = FailReason::Handler { message: "40 GiB".to_owned() };
+    let result = DoneResult::Failed { reason, retry: true };
+    let done = vec![Done { lease: l(1, 1), result, run_micros: 0 }];
+    assert_eq!(worker.flush(), [report(1, 3, Report { done, ..Report::default() })]);
+}
+
+#[test]
 fn what_the_node_cannot_run_fails_with_the_reason() {
     let mut worker = Worker::new();
     let offers = vec![OfferGroup { kind: "cube".into(), ..group(ONE_CORE, vec![offer(l(1, 1))]) }];
