@@ -7,6 +7,7 @@
 mod backoff;
 mod beats;
 #[cfg(test)]
+#[path = "../crowd_tests.rs"]
 mod crowd_tests;
 mod event;
 mod gossip;
