@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// The bytes of a file, loaded by the system when they are first touched.
 ///
-/// If the file becomes shorter while it is mapped, what is missing reads as zeros, and [`Watch`] says so.
+/// If the file becomes shorter while it is mapped, what is missing reads as zeros, and the watch of the map says so.
 ///
 /// # Errors
 /// It cannot be opened, or is no regular file.
