@@ -3,8 +3,8 @@
 use phalanx_jobs::JobSpec;
 use phalanx_jobs::core::{MainCore, MainEvent, WorkerKey};
 use phalanx_recording::{Comparison, Limits, Player, Recorded, read};
-use phalanx_types::{Epoch, JobId, LeaseId, NodeId, Outbox, Parcel, SessionId, Time};
-use phalanx_wire::jobs::{Done, DoneResult, ParcelRef, Report};
+use phalanx_types::{ByteSize, Epoch, JobId, LeaseId, Needs, NodeId, Outbox, Parcel, SessionId, Time};
+use phalanx_wire::jobs::{Done, DoneResult, Join, ParcelRef, Report};
 
 const EPOCH: Epoch = Epoch(2);
 const SESSION: SessionId = SessionId(9);
@@ -25,9 +25,23 @@ fn recordings_hold_no_bytes_of_users() {
         ..Report::default()
     };
     let taken = LeaseId { job: JobId(2), number: 1 };
+    let join = Join {
+        session: SESSION,
+        epoch: EPOCH,
+        kinds: vec!["echo".into()],
+        capacity: Needs { cores: 2, memory: ByteSize::gib(1) },
+        window: 2,
+        taken: Vec::new(),
+        held: Vec::new(),
+        done: Vec::new(),
+        kept: Vec::new(),
+    };
     for event in [
         MainEvent::Submitted { specs: vec![JobSpec::new("echo", secret()); 2] },
         MainEvent::WorkerUp { worker, node: NodeId::new("node").unwrap() },
+        // Only a node that was given a job can solve it.
+        MainEvent::Joined { worker, join },
+        MainEvent::TurnEnded,
         MainEvent::Reported { worker, report },
         MainEvent::Taken { worker, lease: taken, result: Ok(secret()) },
     ] {

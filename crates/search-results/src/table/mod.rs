@@ -118,8 +118,10 @@ impl SearchTable {
             SearchRecord::SearchEnded { end } => {
                 self.end = Some(end.clone());
                 // What was being trained waits for a search that goes on.
+                let event = self.events + 1;
                 for row in self.rows.values_mut().filter(|row| row.status == TrialStatus::Running) {
                     row.status = TrialStatus::Queued;
+                    row.changed = event;
                 }
                 self.ended_at = self.events + 1;
             }
