@@ -1,12 +1,13 @@
 //! What people see of a search: a bar on a terminal, else a line for every result.
 
 use super::short;
-use crate::output::Output;
+use crate::escape::one_line;
+use crate::output::{Output, say};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use phalanx_search::core::record::{SearchRecord, TrialEnd, TrialId};
 use phalanx_search_driver::{RESULTS, SearchObserver, SearchPlan};
 use phalanx_search_results::{EventLine, ResultsWriter, SearchTable};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -52,9 +53,8 @@ impl Progress {
             return;
         }
         match &self.bar {
-            Some(bar) => bar.println(line),
-            // Nobody who does not listen is worth an error.
-            None => drop(writeln!(std::io::stderr(), "{line}")),
+            Some(bar) => bar.println(one_line(line)),
+            None => say(line),
         }
     }
 
