@@ -88,7 +88,7 @@ impl Budget {
         self.limit.0.0.saturating_sub(self.taken.get())
     }
 
-    /// Takes so many bytes, or says that all together would be too many.
+    /// Charges bytes to the budget, or says that the sum would exceed it.
     pub(crate) fn take(&self, bytes: u64) -> Result<(), Fault> {
         let implied = self.taken.get().saturating_add(bytes);
         self.check(implied)?;

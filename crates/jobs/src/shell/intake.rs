@@ -57,7 +57,7 @@ impl Intake {
     }
 }
 
-/// How many bytes a parcel has, if so many may be fetched.
+/// The bytes of a parcel, if the node may fetch that many.
 fn check(head: &ParcelHead, most: u64) -> Result<u64, IntakeError> {
     let len = head.body_len().ok_or(IntakeError::Impossible)?;
     match len <= most {

@@ -164,7 +164,7 @@ impl SearchFile {
         &self.constraints
     }
 
-    /// The latencies that are measured before a candidate is trained: those of cheap objectives, and those that have a
+    /// The latencies that are measured before a candidate is trained: of cheap objectives, and of those that have a
     /// constraint and are no objective that is measured after training.
     pub fn measured_before(&self) -> Vec<&'static str> {
         if self.is_program() {

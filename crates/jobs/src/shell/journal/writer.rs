@@ -26,7 +26,7 @@ pub(crate) struct Journal {
     failed: Option<JournalError>,
 }
 
-/// Payloads and solutions are nobody else's business; journals of earlier versions may be open to others.
+/// Payloads and solutions are private to their user; journals of earlier versions may be open to others.
 fn make_private(file: &File) -> std::io::Result<()> {
     let mode = file.metadata()?.mode() & 0o777;
     if mode & 0o077 != 0 {
